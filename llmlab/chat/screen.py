@@ -1,0 +1,128 @@
+"""The screen: model text as it is on stdout, everything else on stderr."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TextIO
+
+from llmlab.call import Call
+from llmlab.client import Piece
+from llmlab.conversation import Answer
+from llmlab.figures import format_count, format_seconds, format_speed
+
+DIM, PLAIN, CLEAR = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
+TICK_S = 0.2
+TAIL = 48
+
+# A terminal obeys C0 and C1 control characters, and reads right-to-left overrides; a model must not drive it.
+_UNSAFE = dict.fromkeys((*range(32), *range(127, 160), *range(8234, 8239), *range(8294, 8298)), "�")
+_UNSAFE.update({ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""})
+
+
+def printable(text: str) -> str:
+    """`text` with everything that a terminal would obey made harmless; markup and emoji codes stay as they are."""
+    return text.translate(_UNSAFE)
+
+
+class Screen:
+    """Where a chat is shown. `live` (stderr is a terminal) allows a waiting line that is rewritten in place."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self.out = out or sys.stdout
+        self.err = err or sys.stderr
+        self.live = self.err.isatty()
+        self._column = 0
+        self._thinking = ""
+        self._thought_ns = 0
+        self._status: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def waiting(self, what: str) -> AsyncIterator[None]:
+        """Show `what` with its seconds until the first piece: slow must not look like stuck."""
+        self._thinking, self._thought_ns = "", time.perf_counter_ns()
+        self._status = asyncio.create_task(self._tick(what)) if self.live else None
+        try:
+            yield
+        finally:
+            await self._stop_status()
+
+    async def piece(self, piece: Piece) -> None:
+        if piece.kind == "thinking":
+            self._thinking += piece.text
+            return
+        if self._status is not None or self._thinking:
+            await self._stop_status()
+            self._fold_thinking()
+        self.text(piece.text)
+
+    def text(self, text: str) -> None:
+        """Print model text on stdout."""
+        shown = printable(text)
+        self.out.write(shown)
+        self.out.flush()
+        if shown:
+            self._column = 0 if shown.endswith("\n") else 1
+
+    def end(self) -> None:
+        """End the answer's last line."""
+        self._fold_thinking()
+        if self._column:
+            self.text("\n")
+
+    def note(self, line: str) -> None:
+        """One line for the person."""
+        self._dim(line)
+
+    def numbers(self, answer: Answer) -> None:
+        """The three numbers, then what was dropped or cut."""
+        self._dim(three_numbers(answer.call))
+        for line in answer.notes:
+            self._dim(line)
+
+    def _dim(self, line: str) -> None:
+        style = (DIM, PLAIN) if self.live else ("", "")
+        self.err.write(f"{style[0]}{printable(line)}{style[1]}\n")
+        self.err.flush()
+
+    def _fold_thinking(self) -> None:
+        if self._thinking:
+            seconds = format_seconds((time.perf_counter_ns() - self._thought_ns) / 1e9)
+            hint = " · /thinking shows it" if self.live else ""
+            self._dim(f"thought for {seconds}, {len(self._thinking):,} characters{hint}")
+            self._thinking = ""
+
+    async def _tick(self, what: str) -> None:
+        started = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            doing = "thinking" if self._thinking else what
+            tail = printable(" ".join(self._thinking.split()))[-TAIL:]
+            line = f"{doing} {time.monotonic() - started:.0f} s {tail}"
+            self.err.write(f"{CLEAR}{DIM}{line}{PLAIN}")
+            self.err.flush()
+
+    async def _stop_status(self) -> None:
+        if self._status is None:
+            return
+        task, self._status = self._status, None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        self.err.write(CLEAR)
+        self.err.flush()
+
+
+def three_numbers(call: Call) -> str:
+    """Prompt tokens read, time to first token, tokens per second: `263 prompt tokens · 0.34 s to … · 41 tok/s`."""
+    read = f"{format_count(call.prompt_tokens)} prompt tokens"
+    if call.cached_tokens:
+        read += f" ({format_count(call.cached_tokens)} cached)"
+    speed = call.decode_tokens_per_s or call.user_tokens_per_s
+    first = format_seconds(None if call.ttft_ns is None else call.ttft_ns / 1e9)
+    thinks = call.ttft_answer_ns is not None and call.ttft_answer_ns != call.ttft_ns
+    answer = f" ({format_seconds((call.ttft_answer_ns or 0) / 1e9)} to the answer)" if thinks else ""
+    too_short = speed is None and call.output_tokens is not None
+    rate = "too short for a speed" if too_short else format_speed(speed)
+    return f"{read} · {first} to first token{answer} · {rate}"

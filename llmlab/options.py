@@ -1,0 +1,130 @@
+"""Every shared option once: flag, environment variable, default, help."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from llmlab.errors import UsageError
+
+
+class Api(StrEnum):
+    auto = "auto"
+    ollama = "ollama"
+    openai = "openai"
+
+
+class OnOverflow(StrEnum):
+    drop = "drop"
+    summary = "summary"
+    refuse = "refuse"
+
+
+def _option(*flags: str, **settings: Any) -> Any:
+    return typer.Option(*flags, **settings)
+
+
+Host = Annotated[
+    str | None,
+    _option(
+        "--host",
+        metavar="HOST",
+        help="Server address, or `engine` for the embedded one. Default: OLLAMA_HOST, then 127.0.0.1:11434.",
+    ),
+]
+ApiChoice = Annotated[Api, _option("--api", help="Which wire the server speaks; auto asks it.")]
+ModelName = Annotated[
+    str | None,
+    _option(
+        "-m",
+        "--model",
+        envvar="LLMLAB_MODEL",
+        metavar="MODEL",
+        help="Model. Default: the only one loaded, else the newest installed.",
+    ),
+]
+ModelNames = Annotated[
+    list[str] | None,
+    _option("-m", "--model", envvar="LLMLAB_MODEL", metavar="MODEL", help="Model; give it again for another run each."),
+]
+NumCtx = Annotated[
+    int | None, _option("--num-ctx", min=1, metavar="TOKENS", help="Context window asked for. Default: 4096.")
+]
+NumPredict = Annotated[
+    int | None, _option("-n", "--num-predict", min=1, metavar="TOKENS", help="Longest answer, in tokens.")
+]
+ModelOptions = Annotated[
+    list[str] | None,
+    _option("-o", "--option", metavar="KEY VALUE", help="Model option such as `temperature 0`; may be repeated."),
+]
+System = Annotated[str | None, _option("-s", "--system", metavar="TEXT", help="System prompt.")]
+Think = Annotated[bool | None, _option("--think/--no-think", help="Ask a thinking model to think, or not to.")]
+KeepAlive = Annotated[
+    str | None,
+    _option("--keep-alive", metavar="TIME", help="How long the server keeps the model, such as 10m or -1."),
+]
+Timeout = Annotated[
+    float, _option("--timeout", min=0.1, metavar="SECONDS", help="Longest silence to wait through; loads are slow.")
+]
+Db = Annotated[
+    Path | None,
+    _option("--db", envvar="LLMLAB_DB", metavar="FILE", help="Results database. See `llmlab db path`."),
+]
+Tag = Annotated[
+    str | None, _option("--tag", envvar="LLMLAB_TAG", metavar="WORD", help="Name this run, for example laptop.")
+]
+KeepText = Annotated[bool, _option("--keep-text", help="Store prompts and answers too; otherwise only numbers.")]
+Budget = Annotated[
+    bool, _option("--budget/--no-budget", help="Keep the conversation inside the window, or let it overflow.")
+]
+Overflowing = Annotated[
+    OnOverflow, _option("--on-overflow", help="What the budget does with turns that no longer fit.")
+]
+Reserve = Annotated[
+    int | None,
+    _option("--reserve", min=1, metavar="TOKENS", help="Tokens kept free for the answer. Default: 512, at most 1/4."),
+]
+Json = Annotated[bool, _option("--json", help="Print JSON instead of text.")]
+
+
+class PairedOptions(TyperCommand):
+    """A command whose `-o KEY VALUE` takes two words, as one `KEY=VALUE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _join_pairs(args))
+
+
+def _join_pairs(args: list[str]) -> list[str]:
+    joined: list[str] = []
+    rest = iter(args)
+    for arg in rest:
+        joined.append(arg)
+        if arg == "--":
+            break
+        if arg in ("-o", "--option") and (key := next(rest, None)) is not None:
+            value = None if "=" in key else next(rest, None)
+            joined.append(key if value is None else f"{key}={value}")
+    return [*joined, *rest]
+
+
+def model_options(pairs: list[str] | None) -> dict[str, Any]:
+    """The `-o` options as the wire wants them: numbers, true and false as JSON, anything else as text.
+
+    `num_ctx` and `num_predict` have flags of their own, which the budget needs. UsageError: a value is missing.
+    """
+    import json
+
+    options: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, text = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"-o {pair} has no value", "Write it as: -o temperature 0")
+        if key in ("num_ctx", "num_predict"):
+            raise UsageError(f"-o {key} would bypass the budget", f"Use --{key.replace('_', '-')} {text}")
+        try:
+            options[key] = json.loads(text, parse_constant=str)
+        except ValueError:
+            options[key] = text
+    return options

@@ -1,0 +1,86 @@
+"""Target: the server and the model that a command talks to, found or started."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from llmlab.client import Client
+from llmlab.errors import ServerError, Unreachable
+from llmlab.model import Model, ServerFacts
+from llmlab.settings import Server, find_server
+
+if TYPE_CHECKING:
+    pass
+
+DEFAULT_MODEL = "qwen2.5:3b"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user asked for: `host` may be the word `engine`; None means not said."""
+
+    host: str | None = None
+    api: str = "auto"
+    model: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server that answers and a model it has. `window` is set only on the OpenAI wire, where the server tells it."""
+
+    client: Client
+    server: Server
+    facts: ServerFacts
+    api: str
+    model: Model
+    window: int | None = None
+
+
+@asynccontextmanager
+async def open_target(choice: Choice, say: Callable[[str], None]) -> AsyncIterator[Target]:
+    """Connect to the chosen server, or start the embedded engine where nothing was chosen and nothing listens.
+
+    `say` gets the lines a person should know (on stderr). Raises Unreachable, ServerError, UsageError, EngineError.
+    """
+    async with AsyncExitStack() as stack:
+        server = _start_engine(stack, say) if choice.host == "engine" else find_server(choice.host, choice.api)
+        client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
+        try:
+            api = await client.api()
+        except Unreachable:
+            if choice.host or choice.model or server.source != "default":
+                raise
+            say(f"nothing listens at {server.shown}: starting the embedded engine")
+            server = _start_engine(stack, say)
+            client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
+            api = await client.api()
+        model = await choose_model(client, choice.model, say)
+        window = await client.window(model.name) if api == "openai" else None
+        yield Target(client, server, await client.server_facts(), api, model, window)
+
+
+def _start_engine(stack: AsyncExitStack, say: Callable[[str], None]) -> Server:
+    from llmlab.engine import Engine
+
+    engine: Engine = stack.enter_context(Engine.start())
+    say(f"embedded engine: {engine.model}")
+    return replace(find_server(engine.url, "ollama", {}), source="engine")
+
+
+async def choose_model(client: Client, name: str | None, say: Callable[[str], None]) -> Model:
+    """The model of that name; without one the only one loaded, else the newest installed, which is said."""
+    if name:
+        return await client.model(name)
+    installed = await client.models()
+    if not installed:
+        raise ServerError("the server has no model", f"Install one with: ollama pull {DEFAULT_MODEL}")
+    loaded = await client.loaded()
+    if len(loaded) == 1:
+        chosen, why = loaded[0].name, "the only one loaded"
+    else:
+        chosen, why = installed[0].name, "the newest installed"
+    if len(installed) > 1:
+        say(f"model: {chosen} ({why}; choose another with -m)")
+    return await client.model(chosen)

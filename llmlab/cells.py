@@ -59,6 +59,11 @@ class Cell:
     def key(self) -> tuple[str, str | None, int | None]:
         return self.experiment, self.variant, self.size
 
+    @property
+    def lost(self) -> bool:
+        """Whether most of the code words did not come back."""
+        return 2 * (self.recalled or 0) < self.asked
+
     def median(self, name: str) -> float | None:
         """The median of a figure, None where it was not measured."""
         figure = self.figures.get(name)

@@ -36,23 +36,44 @@ def prompt_finding(measured: Sequence[Cell]) -> str | None:
 
 def repeat_finding(measured: Sequence[Cell]) -> str | None:
     """Is a repeated prefix almost free?"""
-    first, again = (find_cell(measured, "repeat_prompt", v) for v in ("first", "again"))
-    control, start = (find_cell(measured, "repeat_prompt", v) for v in ("control", "same_start"))
-    if not first or not again or not first.median("ttft_ns") or not again.median("ttft_ns"):
+    first, again, start, control = (_repeat(measured, v) for v in ("first", "again", "same_start", "control"))
+    share = warm_share(measured)
+    if share is None:
         return None
-    # The unrelated prompt shows how fast a cold one is by now; what it shares in speed is not the cache's doing.
-    cold = min(c.median("ttft_ns") or 0 for c in (first, control) if c and c.median("ttft_ns"))
-    left = (again.median("ttft_ns") or 0) / cold
     waits = f"{_wait(first)} the first time, {_wait(again)} again"
-    unrelated = f", {_wait(control)} for an unrelated prompt" if control and control.median("ttft_ns") else ""
-    if left >= REUSED:
-        return f"No reuse here: the same prompt twice waits {waits}{unrelated}."
-    if left > FREE:
-        return f"A repeated prompt is partly reused: {waits}{unrelated}. Put what does not change first."
+    if control:
+        waits += f", {_wait(control)} for an unrelated prompt"
+    reused = reuse(share)
+    if reused == "none":
+        return f"No reuse here: the same prompt twice waits {waits}."
+    if reused == "part":
+        return f"A repeated prompt is partly reused: {waits}. Put what does not change first."
     ending = ""
-    if start and start.median("ttft_ns") and (start.median("ttft_ns") or 0) / cold > FREE:
-        ending = f" But a new ending costs {_wait(start)}, so only an identical prompt is free."
-    return f"A repeated prefix is almost free: {waits}{unrelated}. Put what does not change first.{ending}"
+    if start and reuse(_share(measured, start)) == "none":
+        ending = f" But a new ending costs {_wait(start)}: only an identical prompt is reused."
+    return f"A repeated prefix is almost free: {waits}. Put what does not change first.{ending}"
+
+
+def warm_share(measured: Sequence[Cell]) -> float | None:
+    """TTFT of the prompt sent again ÷ TTFT of a cold one; None where it was not measured."""
+    again = _repeat(measured, "again")
+    return _share(measured, again) if again and _repeat(measured, "first") else None
+
+
+def reuse(share: float) -> str:
+    """What a `warm_share` means: `full`, `part` or `none`."""
+    return "none" if share >= REUSED else "part" if share > FREE else "full"
+
+
+def _share(measured: Sequence[Cell], warm: Cell) -> float:
+    # The unrelated prompt shows how fast a cold one is by now: speed it has in common is not the cache's doing.
+    cold = [c.median("ttft_ns") or 0 for v in ("first", "control") if (c := _repeat(measured, v))]
+    return (warm.median("ttft_ns") or 0) / min(cold)
+
+
+def _repeat(measured: Sequence[Cell], variant: str) -> Cell | None:
+    cell = find_cell(measured, "repeat_prompt", variant)
+    return cell if cell and cell.median("ttft_ns") else None
 
 
 def users_finding(measured: Sequence[Cell], run: Run) -> str | None:
@@ -68,8 +89,8 @@ def users_finding(measured: Sequence[Cell], run: Run) -> str | None:
     if at == most.size:
         return f"More users still get more out of this machine: {totals}; it costs {waits}.{_slots(run, series)}"
     return (
-        f"More users share a fixed total: {totals}. This machine is at its ceiling of {format_speed(top)} "
-        f"with {_users(at)}; beyond that, users only wait: {waits}.{_slots(run, series)}"
+        f"More users share a fixed total: {totals}. The ceiling here is {format_speed(top)} and {_users(at)} "
+        f"{'reaches' if at == 1 else 'reach'} it within 15 %; beyond that they only wait: {waits}.{_slots(run, series)}"
     )
 
 
@@ -78,7 +99,7 @@ def word_finding(measured: Sequence[Cell]) -> str | None:
     plain = [c for c in measured if (c.experiment, c.variant) == ("overflow", "no_budget") and c.asked]
     if not plain:
         return None
-    lost = next((c for c in plain if c.recalled == 0), None)
+    lost = next((c for c in plain if c.lost), None)
     if lost is None:
         turns = plain[-1].size
         return (
@@ -108,7 +129,7 @@ def _changes(short: Cell, long: Cell) -> str:
         a, b = short.median(name), long.median(name)
         if a and b:
             verb = "falls" if b / a < 0.95 else "rises" if b / a > 1.05 else "stays, going"
-            parts.append(f"{word} {verb} from {format_speed(a)} to {format_speed(b)}")
+            parts.append(f"{word} {verb} from {format_speed(a).removesuffix(' tok/s')} to {format_speed(b)}")
     return f" {' and '.join(parts).capitalize()}." if parts else ""
 
 

@@ -1,0 +1,103 @@
+"""Records as rows and back: what SQLite cannot hold becomes NULL with a note, the rest of the row is kept."""
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from llmlab.call import Call, add_flag
+from llmlab.machine import Machine
+from llmlab.model import Model
+from llmlab.run import Run
+
+CALL_COLUMNS = tuple(f.name for f in fields(Call))
+RUN_COLUMNS = tuple(f.name for f in fields(Run))
+MODEL_COLUMNS = tuple(f.name for f in fields(Model) if f.name != "modified_utc")
+MACHINE_COLUMNS = tuple(f.name for f in fields(Machine))
+
+# Counts and durations of a call are never negative; a CHECK refuses them from any other writer.
+_CALL_FIGURES = frozenset(f.name for f in fields(Call) if f.type in (int, int | None))
+_LARGEST = 2**63 - 1
+
+
+def storable(value: Any, *, figure: bool = False) -> Any:
+    """`value` as SQLite can hold it; None for NaN, infinity, integers beyond 64 bits and, in a `figure`, below zero."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if (0 if figure else -_LARGEST - 1) <= value <= _LARGEST else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) and not (figure and value < 0) else None
+    if isinstance(value, str):
+        # Lone surrogates have no UTF-8 form.
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def save_call(connection: sqlite3.Connection, call: Call, texts: tuple[str, str] | None) -> None:
+    """Write a call, or write it anew where its id is known; what cannot be held is noted in `flags`."""
+    row: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, value in zip(CALL_COLUMNS, map(call.__getattribute__, CALL_COLUMNS), strict=True):
+        row[name] = stored = storable(value, figure=name in _CALL_FIGURES)
+        if stored is None and value is not None:
+            lost.append(name)
+    for name in lost:
+        row["flags"] = add_flag(row["flags"], f"unstorable_{name}")
+    connection.execute(_SAVE_CALL, tuple(row.values()))
+    if texts is not None:
+        connection.execute(_SAVE_TEXTS, (call.id, *map(storable, texts)))
+
+
+def save_row(connection: sqlite3.Connection, sql: str, row: Mapping[str, Any]) -> None:
+    connection.execute(sql, tuple(map(storable, row.values())))
+
+
+def update_run(connection: sqlite3.Connection, run_id: str, columns: Mapping[str, Any]) -> None:
+    sets = ", ".join(f"{name} = ?" for name in columns)
+    connection.execute(f"UPDATE runs SET {sets} WHERE id = ?", (*map(storable, columns.values()), run_id))
+
+
+def call_of(row: Iterable[Any]) -> Call:
+    """The call of a row of CALL_COLUMNS."""
+    values = dict(zip(CALL_COLUMNS, row, strict=True))
+    if values["recalled"] is not None:
+        values["recalled"] = bool(values["recalled"])
+    values["pieces"] = values["pieces"] or 0
+    return Call(**values)
+
+
+def run_of(row: Iterable[Any]) -> Run:
+    """The run of a row of RUN_COLUMNS."""
+    return Run(**dict(zip(RUN_COLUMNS, row, strict=True)))
+
+
+def model_of(row: Iterable[Any]) -> Model:
+    """The model of a row of MODEL_COLUMNS."""
+    values = dict(zip(MODEL_COLUMNS, row, strict=True))
+    if values["capabilities"] is not None:
+        values["capabilities"] = tuple(json.loads(values["capabilities"]))
+    return Model(**values)
+
+
+def machine_of(row: Iterable[Any]) -> Machine:
+    """The machine of a row of MACHINE_COLUMNS."""
+    return Machine(**dict(zip(MACHINE_COLUMNS, row, strict=True)))
+
+
+def upsert(table: str, columns: Iterable[str], *, key: str = "id", keep_known: bool = False) -> str:
+    """SQL that inserts a row or brings it up to date; with `keep_known`, NULL never replaces a value."""
+    names = tuple(columns)
+    new = "coalesce(excluded.{0}, {0})" if keep_known else "excluded.{0}"
+    sets = ", ".join(f"{name} = {new.format(name)}" for name in names if name != key)
+    marks = ", ".join("?" * len(names))
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks}) ON CONFLICT({key}) DO UPDATE SET {sets}"
+
+
+SAVE_MACHINE = upsert("machines", ("id", "class", *MACHINE_COLUMNS[1:]), keep_known=True)
+SAVE_MODEL = upsert("models", ("id", *MODEL_COLUMNS), keep_known=True)
+SAVE_RUN = upsert("runs", RUN_COLUMNS)
+_SAVE_CALL = upsert("calls", CALL_COLUMNS)
+_SAVE_TEXTS = upsert("texts", ("call_id", "prompt_json", "answer"), key="call_id")

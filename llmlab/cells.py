@@ -90,15 +90,19 @@ def find_cell(
     )
 
 
-def _order(call: Call) -> tuple[int, str, int, str, int]:
-    experiment, variant = call.experiment or "", call.variant or ""
+def order(experiment: str, variant: str | None, size: int | None) -> tuple[int, str, int, str, int]:
+    """The sort key of a cell: experiments and variants in the order of the lesson, sizes growing."""
     return (
         EXPERIMENTS.index(experiment) if experiment in EXPERIMENTS else len(EXPERIMENTS),
         experiment,
         VARIANTS.index(variant) if variant in VARIANTS else len(VARIANTS),
-        variant,
-        -1 if call.size is None else call.size,
+        variant or "",
+        -1 if size is None else size,
     )
+
+
+def _order(call: Call) -> tuple[int, str, int, str, int]:
+    return order(call.experiment or "", call.variant, call.size)
 
 
 def _cell(calls: Sequence[Call]) -> Cell:

@@ -85,12 +85,13 @@ def users_finding(measured: Sequence[Cell], run: Run) -> str | None:
     one, most = series[0], series[-1]
     top, at = found
     totals = f"{_total(one)} in total with {_users(one.size)}, {_total(most)} with {_users(most.size)}"
-    waits = f"{_seconds(most, 'ttft_worst_ns')} for the last of {most.size} to be answered"
+    last = f"the last of {most.size} waits {_seconds(most, 'ttft_worst_ns')}"
     if at == most.size:
-        return f"More users still get more out of this machine: {totals}; it costs {waits}.{_slots(run, series)}"
+        return f"More users still get more out of this machine: {totals}; {last}.{_slots(run, series)}"
     return (
-        f"More users share a fixed total: {totals}. The ceiling here is {format_speed(top)} and {_users(at)} "
-        f"{'reaches' if at == 1 else 'reach'} it within 15 %; beyond that they only wait: {waits}.{_slots(run, series)}"
+        f"More users share a fixed total: {totals}. The ceiling here is {format_speed(top)}, "
+        f"and {_users(at)} come{'s' if at == 1 else ''} within 15 % of it; "
+        f"beyond that they only wait longer: {last}.{_slots(run, series)}"
     )
 
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from llmlab import __version__
 from llmlab.errors import Exit, LabError
+from llmlab.listing import Format
 from llmlab.options import (
     Api,
     ApiChoice,
@@ -20,6 +21,7 @@ from llmlab.options import (
     Json,
     KeepAlive,
     KeepText,
+    ListFormat,
     ModelName,
     ModelOptions,
     NumCtx,
@@ -163,6 +165,84 @@ def chat(
         question=question,
     )
     raise typer.Exit(_run(run_chat(settings)))
+
+
+@app.command()
+def runs(
+    command: Annotated[str | None, typer.Option("--command", metavar="WORD", help="Only runs of one command.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="WORD", help="Only runs with this tag.")] = None,
+    limit: Annotated[int, typer.Option("-l", "--limit", min=1, metavar="N", help="How many, newest first.")] = 20,
+    form: ListFormat = Format.table,
+    db: Db = None,
+) -> None:
+    """List the recorded runs, newest first.
+
+    Examples:
+
+      llmlab runs
+
+      llmlab runs --command bench --format csv
+    """
+    from llmlab.inventory import list_runs
+
+    list_runs(db, command, tag, limit, form)
+
+
+@app.command()
+def models(
+    form: ListFormat = Format.table, host: Host = None, api: ApiChoice = Api.auto, timeout: Timeout = 600.0
+) -> None:
+    """List the models that the server has: size, quantization, longest window, and which are loaded."""
+    from llmlab.inventory import list_models
+    from llmlab.target import Choice
+
+    _run(list_models(Choice(host, api.value, None, timeout), form))
+
+
+@app.command()
+def merge(
+    other: Annotated[Path, typer.Argument(metavar="OTHER.db", help="The other machine's database; it is only read.")],
+    db: Db = None,
+) -> None:
+    """Bring another machine's runs and calls into your database; doing it again changes nothing.
+
+    Examples:
+
+      llmlab merge desktop.db && llmlab report laptop desktop
+    """
+    from llmlab.settings import database_path
+    from llmlab.store import Store
+    from llmlab.store.merge import merge as merge_rows
+
+    with Store.open(database_path(db)) as store:
+        copied = merge_rows(store, other)
+    _say(f"new: {copied.machines} machines, {copied.models} models, {copied.runs} runs, {copied.calls} calls")
+
+
+@app.command()
+def engine(
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 11434,
+    gguf: Annotated[
+        Path | None, typer.Option("--gguf", metavar="FILE", help="A GGUF file, also one that Ollama pulled.")
+    ] = None,
+    num_parallel: Annotated[int, typer.Option("--num-parallel", min=1, metavar="N", help="Answers at once.")] = 4,
+    max_queue: Annotated[int, typer.Option("--max-queue", min=0, metavar="N", help="Requests that may wait.")] = 512,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, metavar="N", help="Threads. Default: the physical cores.")
+    ] = None,
+) -> None:
+    """Run the embedded engine for other programs: Ollama's API, with no Ollama installed.
+
+    Examples:
+
+      llmlab engine
+
+      llmlab engine --gguf qwen2.5-3b-instruct-q4_k_m.gguf --num-parallel 2
+    """
+    from llmlab.engine import run_engine
+
+    run_engine(host=host, port=port, gguf=gguf, num_parallel=num_parallel, max_queue=max_queue, threads=threads)
 
 
 @db.command("path")

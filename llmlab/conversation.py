@@ -193,7 +193,8 @@ class Conversation:
             )
         if fitted.dropped and self.policy.on_overflow == "summary":
             fitted = await self._summarise(fitted, question, window)
-        self._say_dropped(fitted)
+        if fitted.notice:
+            self._notes.append(f"{fitted.notice}; this prompt is read anew")
         return self._build(fitted.kept, fitted, window)
 
     def _build(self, messages: tuple[Message, ...], fitted: budget.Fit | None, window: budget.Window | None) -> Request:
@@ -201,8 +202,8 @@ class Conversation:
         if self.ollama:
             options = replace(options, num_ctx=self.policy.window)
         if fitted is not None and window is not None:
-            left = budget.answer_limit(window, fitted.used)
-            options = replace(options, num_predict=min(left, options.num_predict or left))
+            left = budget.num_predict_left(window, fitted.used, options.num_predict)
+            options = replace(options, num_predict=left)
             if self.ollama:
                 options = replace(options, truncate=False)
         self._calls += 1
@@ -216,16 +217,6 @@ class Conversation:
             cache_state="warm" if grew else "unknown",
         )
         return Request(messages, fitted, window, options, label)
-
-    def _say_dropped(self, fitted: budget.Fit) -> None:
-        before = len(self.answers[-1].fit.dropped) if self.answers and self.answers[-1].fit else 0
-        if len(fitted.dropped) > before:
-            was = fitted.used + sum(d.tokens for d in fitted.dropped[before:])
-            count = len(fitted.dropped) - before
-            self._notes.append(
-                f"dropped the oldest {count} messages, about {was:,} → {fitted.used:,} of {fitted.limit:,} tokens; "
-                "this answer reads its prompt anew"
-            )
 
     async def _summarise(self, fitted: budget.Fit, question: Message, window: budget.Window) -> budget.Fit:
         """Replace what `fitted` drops by one pinned summary; where that fails, it is only dropped, and said."""

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from llmlab.errors import UsageError
+from llmlab.listing import Format
 
 
 class Api(StrEnum):
@@ -86,6 +87,7 @@ Reserve = Annotated[
     int | None,
     _option("--reserve", min=1, metavar="TOKENS", help="Tokens kept free for the answer. Default: 512, at most 1/4."),
 ]
+ListFormat = Annotated[Format, _option("--format", help="csv and json hold every column and raw values.")]
 Json = Annotated[bool, _option("--json", help="Print JSON instead of text.")]
 
 

@@ -40,25 +40,32 @@ class Target:
 
 @asynccontextmanager
 async def open_target(choice: Choice, say: Callable[[str], None]) -> AsyncIterator[Target]:
+    """The chosen server and model. Raises Unreachable, ServerError, UsageError, EngineError; `say` as `open_server`."""
+    async with open_server(choice, say) as client:
+        api = await client.api()
+        model = await choose_model(client, choice.model, say)
+        window = await client.window(model.name) if api == "openai" else None
+        yield Target(client, client.server, await client.server_facts(), api, model, window)
+
+
+@asynccontextmanager
+async def open_server(choice: Choice, say: Callable[[str], None]) -> AsyncIterator[Client]:
     """Connect to the chosen server, or start the embedded engine where nothing was chosen and nothing listens.
 
-    `say` gets the lines a person should know (on stderr). Raises Unreachable, ServerError, UsageError, EngineError.
+    `say` gets the lines a person should know (on stderr).
     """
     async with AsyncExitStack() as stack:
         server = _start_engine(stack, say) if choice.host == "engine" else find_server(choice.host, choice.api)
         client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
         try:
-            api = await client.api()
+            await client.api()
         except Unreachable:
             if choice.host or choice.model or server.source != "default":
                 raise
             say(f"nothing listens at {server.shown}: starting the embedded engine")
             server = _start_engine(stack, say)
             client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
-            api = await client.api()
-        model = await choose_model(client, choice.model, say)
-        window = await client.window(model.name) if api == "openai" else None
-        yield Target(client, server, await client.server_facts(), api, model, window)
+        yield client
 
 
 def _start_engine(stack: AsyncExitStack, say: Callable[[str], None]) -> Server:

@@ -77,10 +77,10 @@ def bottom_line(conversation: "Conversation") -> str:
     except LabError as error:
         return f"too long: {error.what}"
     assert fit is not None
-    last = conversation.answers[-1].fit if conversation.answers else None
-    dropped = len(fit.dropped) - (len(last.dropped) if last else 0)
-    if dropped > 0:
-        following = f"next turn drops {dropped} old messages and is cold"
+    if fit.cold:
+        cut = fit.last_cut
+        turns = cut.turns if cut else 0
+        following = f"next turn drops the oldest {turns} turns and is read anew"
     else:
         following = "next: warm" if conversation.answers else "next: cold, it is the first"
     return f"window {fit.used:,} / {fit.limit:,}{pins} · {following}"

@@ -1,0 +1,58 @@
+"""What the tests share: the command line in this process, with a store and a data folder of its own."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from llmlab.cli import app
+from llmlab.fake import FakeServer, Figures
+
+Lab = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the person's own files, servers or keys."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("LLMLAB_DB", str(tmp_path / "lab.db"))
+    for name in ("OLLAMA_HOST", "LLMLAB_MODEL", "LLMLAB_TAG", "LLMLAB_API_KEY", "LLMLAB_SERVE_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def lab() -> Lab:
+    """`lab("chat", "hi", stdin=…)` runs the real command line and gives exit code, stdout and stderr."""
+
+    def run(*args: str, stdin: str | bytes = "", env: dict[str, str] | None = None) -> Result:
+        return CliRunner().invoke(app, list(args), input=stdin, env=env, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """`rows("select …")` reads the test's database."""
+
+    def read(sql: str) -> list[dict[str, Any]]:
+        connection = sqlite3.connect(tmp_path / "lab.db")
+        connection.row_factory = sqlite3.Row
+        try:
+            return [dict(row) for row in connection.execute(sql)]
+        finally:
+            connection.close()
+
+    return read
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeServer]:
+    """A quick fake server with default figures."""
+    with FakeServer(Figures(decode_gap_ns=1_000_000, prefill_tokens_per_s=100_000)) as server:
+        yield server

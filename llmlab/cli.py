@@ -1,9 +1,9 @@
 """The commands: a signature, help with examples, one call each."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -84,6 +84,8 @@ def _close_stdout() -> None:
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run `work` on the fastest loop there is."""
+    import asyncio
+
     if sys.platform == "win32":
         return asyncio.run(work)
     import uvloop

@@ -125,12 +125,13 @@ def ceiling(series: Sequence[Cell]) -> tuple[float, int] | None:
 
 def _changes(short: Cell, long: Cell) -> str:
     """How prefill and decode speed change from the shortest to the longest prompt."""
-    parts = []
+    parts: list[str] = []
     for name, word in (("prefill_tokens_per_s", "prefill"), ("decode_tokens_per_s", "decode")):
         a, b = short.median(name), long.median(name)
         if a and b:
             verb = "falls" if b / a < 0.95 else "rises" if b / a > 1.05 else "stays, going"
-            parts.append(f"{word} {verb} from {format_speed(a).removesuffix(' tok/s')} to {format_speed(b)}")
+            verb = f" {verb}" if not parts or verb not in parts[-1] else ""
+            parts.append(f"{word}{verb} from {format_speed(a).removesuffix(' tok/s')} to {format_speed(b)}")
     return f" {' and '.join(parts).capitalize()}." if parts else ""
 
 

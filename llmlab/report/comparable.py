@@ -17,7 +17,7 @@ def mark_row(
 ) -> tuple[Mark, tuple[str, ...]]:
     """The mark of one row and the reasons for it, the gravest first; `cells` holds one cell, or None, per side."""
     experiment = next(c.experiment for c in cells if c)
-    about = [f for f in known if f.mark is not Mark.ok and f.experiment in (None, experiment)]
+    about = [f for f in known if f.mark is not Mark.ok and (not f.experiments or experiment in f.experiments)]
     if refusals := [*_row_refusals(cells, sides), *(f.why for f in about if f.mark is Mark.no)]:
         return Mark.no, tuple(dict.fromkeys(refusals))
     cautions = [*_row_cautions(cells), *(f.why for f in about)]

@@ -92,12 +92,12 @@ def _columns(experiment: str, sides: Sequence[Side], rows: Sequence[Row]) -> lis
     if any(_thinks(cell) for row in rows for cell in row.cells if cell):
         waits.append(_figure("first word of answer", "ttft_answer_ns"))
     n = [Column("failed", _failed, shared=True), Column("n", lambda cell, alone: str(cell.n), shared=True)]
-    read = _figure("tokens read", "prompt_tokens", shared=True)
+    read = _figure("tokens", "prompt_tokens", shared=True)
     cached = _figure("cached", "cached_tokens", shared=True)
     decode = decode_figure(sides)
     if experiment == "users":
         worst, total = _figure("worst", "ttft_worst_ns"), _figure("total tok/s", "total_tokens_per_s")
-        return [*waits, worst, _figure("each user tok/s", "user_tokens_per_s"), total, *n]
+        return [*waits, worst, _figure("tok/s each", "user_tokens_per_s"), total, *n]
     if experiment == "overflow":
         sent = _figure("sent (estimate)", "prompt_tokens_estimate", shared=True)
         return [sent, _figure("tokens read", "prompt_tokens"), Column("remembered", _remembered, shared=True), *n]

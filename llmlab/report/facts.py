@@ -26,7 +26,7 @@ class Mark(StrEnum):
 class Fact:
     """Something known of each run: `values` are raw, `shown` as printed, one per side.
 
-    `mark` and `why` say what it does to every row, or to the rows of `experiment` alone. A fact that is not `telling`
+    `mark` and `why` say what it does to every row, or to the rows of `experiments` alone. A fact that is not `telling`
     matters only where it carries a mark.
     """
 
@@ -35,7 +35,7 @@ class Fact:
     shown: tuple[str, ...]
     mark: Mark = Mark.ok
     why: str = ""
-    experiment: str | None = None
+    experiments: tuple[str, ...] = ()
     telling: bool = True
 
     @property
@@ -47,20 +47,19 @@ def facts(sides: Sequence[Side]) -> list[Fact]:
     """Everything known that bears on comparing the runs."""
     return [
         _machine(sides),
-        _fact("model", sides, lambda s: s.model.get("name")),
+        _fact("model", sides, lambda s: s.model and s.model.name),
         _weights(sides),
-        _unless_equal(_fact("quantization", sides, lambda s: s.model.get("quantization")), "other quantization"),
-        _unless_equal(_fact("server", sides, _server), "other server"),
+        _unless_equal(_fact("quantization", sides, lambda s: s.model and s.model.quantization), "other quantization"),
+        _unless_equal(_fact("server", sides, lambda s: s.server), "other server"),
         _unless_equal(_window(sides), "other window"),
-        _unless_equal(_fact("slots", sides, lambda s: s.run.slots), "other slots", experiment="users"),
+        _unless_equal(_fact("slots", sides, lambda s: s.run.slots), "other slots", experiments=("users",)),
         _where_any(_fact("on the GPU", sides, lambda s: s.gpu_share, format_percent), sides, _spilled, "GPU spill"),
         _where_any(_fact("power", sides, lambda s: s.run.power), sides, lambda v: v == "battery", "on battery"),
         _where_any(_busy(sides), sides, lambda v: v > BUSY_LOAD, "busy CPU"),
         _where_any(_drift(sides), sides, lambda v: abs(v) > DRIFT_CAUTION, "drift"),
         _where_any(_fact("ended", sides, lambda s: s.run.outcome or "unfinished"), sides, _cut_short, "run cut short"),
-        _unless_equal(
-            _fact("answer length", sides, lambda s: s.options.get("num_predict")), "other answer length", Mark.no
-        ),
+        _answer_length(sides, "answer length", "num_predict", ("prompt_length", "repeat_prompt")),
+        _answer_length(sides, "answer length of users", "users_predict", ("users",)),
         _unless_equal(_fact("bench version", sides, lambda s: s.run.bench_version), "other bench version", Mark.no),
     ]
 
@@ -81,12 +80,12 @@ def _fact(
     return Fact(name=name, values=values, shown=tuple(MISSING if v in (None, "") else show(v) for v in values))
 
 
-def _unless_equal(fact: Fact, why: str, mark: Mark = Mark.caution, experiment: str | None = None) -> Fact:
+def _unless_equal(fact: Fact, why: str, mark: Mark = Mark.caution, experiments: tuple[str, ...] = ()) -> Fact:
     """`fact`, marking the rows where it is not the same in all runs."""
     if not fact.differs:
         return fact
     unknown = MISSING in fact.shown and mark is Mark.caution
-    return replace(fact, mark=mark, why=f"{fact.name} not known" if unknown else why, experiment=experiment)
+    return replace(fact, mark=mark, why=f"{fact.name} not known" if unknown else why, experiments=experiments)
 
 
 def _where_any(fact: Fact, sides: Sequence[Side], bad: Callable[[Any], bool], why: str) -> Fact:
@@ -95,6 +94,10 @@ def _where_any(fact: Fact, sides: Sequence[Side], bad: Callable[[Any], bool], wh
     if not guilty:
         return fact
     return replace(fact, mark=Mark.caution, why=why if len(sides) == 1 else f"{why} ({', '.join(guilty)})")
+
+
+def _answer_length(sides: Sequence[Side], name: str, key: str, experiments: tuple[str, ...]) -> Fact:
+    return _unless_equal(_fact(name, sides, lambda s: s.plan.get(key)), "other answer length", Mark.no, experiments)
 
 
 def _machine(sides: Sequence[Side]) -> Fact:
@@ -108,7 +111,9 @@ def _machine(sides: Sequence[Side]) -> Fact:
 
 def _weights(sides: Sequence[Side]) -> Fact:
     """Models are compared by digest: one name can be two sets of weights, and two names one."""
-    fact = _fact("weights", sides, lambda s: s.model.get("digest"), lambda v: plain(v).removeprefix("sha256:")[:12])
+    fact = _fact(
+        "weights", sides, lambda s: s.model and s.model.digest, lambda v: plain(v).removeprefix("sha256:")[:12]
+    )
     if len(sides) == 1:
         return fact
     if MISSING in fact.shown:
@@ -123,10 +128,6 @@ def _busy(sides: Sequence[Side]) -> Fact:
 def _drift(sides: Sequence[Side]) -> Fact:
     shown = partial(format_percent, sign=True)
     return replace(_fact("drift", sides, lambda s: s.drift, shown), telling=False)
-
-
-def _server(side: Side) -> str | None:
-    return " ".join(filter(None, (side.run.server_kind, side.run.server_version))) or None
 
 
 def _window(sides: Sequence[Side]) -> Fact:

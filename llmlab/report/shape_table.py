@@ -15,10 +15,10 @@ SERIES_NAMES = {
     ("prompt_length", "user_tokens_per_s"): "speed seen",
     ("users", "ttft_ns"): "first token",
     ("users", "ttft_worst_ns"): "worst first token",
-    ("users", "user_tokens_per_s"): "speed of each user",
+    ("users", "user_tokens_per_s"): "speed each",
     ("users", "total_tokens_per_s"): "total speed",
 }
-GROWING = {"prompt_length": "as the prompt grows", "users": "as users are added"}
+GROWING = {"prompt_length": "by prompt", "users": "by users"}
 
 
 def _signed(value: float) -> str:
@@ -26,12 +26,12 @@ def _signed(value: float) -> str:
 
 
 TRAITS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "s_per_1000_tokens": ("wait per 1,000 more tokens", format_seconds),
+    "s_per_1000_tokens": ("wait for 1,000 more tokens", format_seconds),
     "prefill_fall": ("prefill, shortest to longest", _signed),
     "decode_fall": ("decode, shortest to longest", _signed),
-    "cold_to_warm": ("cold ÷ warm first token", format_ratio),
+    "cold_to_warm": ("first token cold ÷ warm", format_ratio),
     "ceiling_tokens_per_s": ("ceiling", format_speed),
-    "users_at_ceiling": ("users that reach 85 % of it", format_count),
+    "users_at_ceiling": ("users at 85 % of it", format_count),
     "slots": ("slots", format_count),
     "turns_that_lose_the_word": ("turns that lose the word", format_count),
     "noise_floor": ("noise floor", format_percent),
@@ -63,7 +63,7 @@ def shape_table(report: Report) -> Table:
 
 
 def series_name(series: Series) -> str:
-    """`first token as the prompt grows`."""
+    """`first token by prompt`."""
     name = SERIES_NAMES.get((series.experiment, series.figure), series.figure)
     return f"{name} {GROWING[series.experiment]}"
 

@@ -1,7 +1,7 @@
 """Side: one run as a report sees it, with its model, its machine and its cells."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,8 @@ from llmlab.cells import Cell, cells
 from llmlab.errors import one_line
 from llmlab.figures import MISSING, ratio
 from llmlab.findings import findings
+from llmlab.machine import Machine
+from llmlab.model import Model
 from llmlab.run import Run
 
 Key = tuple[str, str | None, int | None]
@@ -22,14 +24,13 @@ class Side:
     """One run of the report.
 
     `label` tells it from the other sides: its tag, else the end of its id, both where two runs share a tag. `model` and
-    `machine` are the rows of `models` and `machines`, empty where the file has none. `calls` need not hold more than
-    the measured calls and the anchors.
+    `machine` are None where the file does not know them. `calls` need not hold more than measured calls and anchors.
     """
 
     run: Run
     calls: Sequence[Call]
-    model: Mapping[str, Any]
-    machine: Mapping[str, Any]
+    model: Model | None
+    machine: Machine | None
     label: str
 
     @cached_property
@@ -49,10 +50,10 @@ class Side:
         return findings(self.calls, self.run)
 
     @cached_property
-    def options(self) -> dict[str, Any]:
-        """The options the run was started with; empty where none were kept."""
+    def plan(self) -> dict[str, Any]:
+        """The settings the run was made with; empty where none were kept."""
         try:
-            found = json.loads(self.run.options_json or "{}")
+            found = json.loads(self.run.plan_json or "{}")
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
@@ -69,19 +70,29 @@ class Side:
 
     @property
     def model_name(self) -> str:
-        return plain(self.model.get("name"))
+        """The model with its quantization."""
+        if self.model is None:
+            return MISSING
+        return " ".join(filter(None, (plain(self.model.name), plain(self.model.quantization, ""))))
+
+    @property
+    def server(self) -> str | None:
+        """`ollama 0.12.6`."""
+        return " ".join(filter(None, (self.run.server_kind, self.run.server_version))) or None
 
     @property
     def machine_line(self) -> str:
         """The machine in one line: processor, cores, memory, graphics, system."""
         facts = self.machine
-        cores = facts.get("cores_physical") or facts.get("cores_logical")
+        if facts is None:
+            return "unknown machine"
+        cores = facts.cores_physical or facts.cores_logical
         parts = [
-            plain(facts.get("cpu"), "") or plain(facts.get("arch"), ""),
+            plain(facts.cpu, "") or plain(facts.arch, ""),
             f"{cores} core{'' if cores == 1 else 's'}" if cores else "",
-            f"{_gib(facts['ram_bytes'])} RAM" if facts.get("ram_bytes") else "",
-            " ".join(filter(None, (plain(facts.get("gpu"), ""), _gib(facts.get("gpu_memory_bytes"))))),
-            " ".join(filter(None, (plain(facts.get("os"), ""), plain(facts.get("os_version"), "")))),
+            f"{_gib(facts.ram_bytes)} RAM" if facts.ram_bytes else "",
+            " ".join(filter(None, (plain(facts.gpu, ""), _gib(facts.gpu_memory_bytes)))),
+            " ".join(filter(None, (plain(facts.os, ""), plain(facts.os_version, "")))),
         ]
         return ", ".join(filter(None, parts)) or "unknown machine"
 

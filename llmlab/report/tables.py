@@ -2,7 +2,7 @@
 
 from llmlab.figures import MISSING, format_count, format_seconds
 from llmlab.report.document import Block, Lines, Report, Table
-from llmlab.report.experiments import experiment_table
+from llmlab.report.experiments import TITLES, experiment_table
 from llmlab.report.facts import Fact
 from llmlab.report.predictions import Guess, Prediction
 from llmlab.report.rows import experiment_rows
@@ -26,10 +26,9 @@ def blocks(report: Report) -> list[Block]:
 def run_line(side: Side) -> str:
     """Which run, model, server, window and machine: `laptop (3XQ9ZK, 2026-10-05 14:02): qwen2.5:3b Q4_K_M, …`."""
     run = side.run
-    server = " ".join(filter(None, (plain(run.server_kind, ""), plain(run.server_version, ""))))
     parts = [
-        " ".join(filter(None, (side.model_name, plain(side.model.get("quantization"), "")))),
-        server,
+        side.model_name,
+        plain(side.server, ""),
         f"window {format_count(side.window)}" if side.window else "",
         side.machine_line,
     ]
@@ -49,7 +48,7 @@ def difference_table(report: Report) -> Table:
 
 
 def _consequence(fact: Fact) -> str:
-    where = f" ({fact.experiment})" if fact.experiment else ""
+    where = f" in {' and '.join(TITLES[e].lower() for e in fact.experiments)}" if fact.experiments else ""
     return f"{fact.mark}: {fact.why}{where}" if fact.why else ""
 
 
@@ -67,7 +66,7 @@ def question(prediction: Prediction) -> str:
         return f"wait for a paste of {format_count(prediction.tokens)} tokens"
     return {
         "largest_paste_tokens": "largest paste for a wait of 5 s",
-        "users_within_10_s": "users until the last one waits over 10 s",
+        "users_within_10_s": "users before the last one waits over 10 s",
     }[prediction.name]
 
 

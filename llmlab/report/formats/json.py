@@ -1,6 +1,7 @@
 """JSON, form 1: the whole report with every sample, for programs."""
 
 import json
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from llmlab.cells import Cell
@@ -42,8 +43,8 @@ def _run(side: Side) -> dict[str, Any]:
     left_out = ("options_json", "plan_json", "findings_json")
     return {
         **{k: v for k, v in run.items() if k not in left_out},
-        "model": dict(side.model),
-        "machine": dict(side.machine),
+        "model": asdict(side.model) if side.model else None,
+        "machine": asdict(side.machine) if side.machine else None,
         "gpu_share": side.gpu_share,
         "noise_floor": side.noise,
         "drift": side.drift,
@@ -57,7 +58,7 @@ def _difference(fact: Fact, ids: list[str]) -> dict[str, Any]:
         "runs": dict(zip(ids, fact.values, strict=True)),
         "comparable": str(fact.mark),
         "why": fact.why or None,
-        "experiment": fact.experiment,
+        "experiments": list(fact.experiments),
     }
 
 

@@ -10,8 +10,8 @@ ESCAPED = {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", ">": "&gt;"} | {
 
 def write_md(report: Report, out: TextIO) -> None:
     """Print the report as GitHub-flavoured Markdown."""
-    first, *rest = blocks(report)
-    out.write("\n".join([_lines(first), *map(_section, rest)]))
+    runs, *rest = blocks(report) or [Lines(title="Runs", lines=())]
+    out.write("\n".join([_lines(runs), *map(_section, rest)]))
 
 
 def _section(block: Block) -> str:

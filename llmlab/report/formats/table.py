@@ -51,14 +51,17 @@ def _write_rich(found: list[Block], out: TextIO) -> None:
 
 
 def _print_rich(console: "Console", block: Block) -> None:
-    from rich.padding import Padding
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     console.print(Text(block.title, style="bold"))
     if isinstance(block, Table):
         console.print(_rich_table(block))
+    lines = RichTable.grid(padding=(0, 1))
     for line in block.lines if isinstance(block, Lines) else block.notes:
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
+        lines.add_row("-", Text(line))
+    if lines.row_count:
+        console.print(lines)
 
 
 def _rich_table(block: Table) -> "RichTable":
@@ -66,12 +69,13 @@ def _rich_table(block: Table) -> "RichTable":
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
     last = len(block.columns) - 1
     for index, heading in enumerate(block.columns):
         left = index in block.left
         # Only words may be folded: a figure on two lines cannot be read.
-        table.add_column(Text(heading), justify="left" if left else "right", no_wrap=not left or index == 0)
+        fixed = not left or index == 0
+        table.add_column(Text(heading), justify="left" if left else "right", no_wrap=fixed, overflow="fold")
     for row in block.rows:
         table.add_row(*(Text(text, style=_style(text) if i == last else "") for i, text in enumerate(row)))
     return table

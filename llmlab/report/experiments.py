@@ -100,7 +100,12 @@ def _columns(experiment: str, sides: Sequence[Side], rows: Sequence[Row]) -> lis
         return [*waits, worst, _figure("tok/s each", "user_tokens_per_s"), total, *n]
     if experiment == "overflow":
         sent = _figure("sent (estimate)", "prompt_tokens_estimate", shared=True)
-        return [sent, _figure("tokens read", "prompt_tokens"), Column("remembered", _remembered, shared=True), *n]
+        return [
+            sent,
+            _figure("tokens read", "prompt_tokens"),
+            Column("remembered", lambda cell, alone: remembered(cell), shared=True),
+            *n,
+        ]
     prefill = _figure("prefill tok/s", "prefill_tokens_per_s")
     if experiment == "repeat_prompt":
         return [read, cached, *waits, prefill, *n]
@@ -128,7 +133,7 @@ def _failed(cell: Cell, alone: bool) -> str:
     return str(cell.failed) if cell.failed else MISSING
 
 
-def _remembered(cell: Cell, alone: bool) -> str:
+def remembered(cell: Cell) -> str:
     """`yes`, `2 of 3`, `no: cut by the server`, `refused`."""
     if not cell.asked:
         return "refused" if cell.refused else MISSING

@@ -29,6 +29,7 @@ from llmlab.options import (
     OnOverflow,
     Overflowing,
     PairedOptions,
+    ReportFormat,
     Reserve,
     System,
     Tag,
@@ -149,7 +150,7 @@ def chat(
     from llmlab.target import Choice
 
     settings = ChatSettings(
-        choice=Choice(host, api.value, model, timeout),
+        choice=Choice(host, api.value, model, timeout, num_ctx),
         db=db,
         tag=tag,
         system=system,
@@ -167,6 +168,42 @@ def chat(
         question=question,
     )
     raise typer.Exit(_run(run_chat(settings)))
+
+
+@app.command()
+def report(
+    which: Annotated[
+        list[str] | None, typer.Argument(metavar="TAG|RUN", help="Tags or run ids. Default: the two newest bench runs.")
+    ] = None,
+    form: Annotated[
+        ReportFormat, typer.Option("--format", help="md pastes into an issue; csv and json have raw values.")
+    ] = ReportFormat.table,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to a file.")] = None,
+    fail_on_regression: Annotated[
+        float | None,
+        typer.Option("--fail-on-regression", min=0, metavar="PCT", help="Exit 1 where the second run is worse by PCT."),
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Compare bench runs: what differs, the two-run tables, the shape, and what to expect.
+
+    A tag means its newest run; one tag alone, or the same twice, its two newest.
+
+    Examples:
+
+      llmlab report laptop desktop
+
+      llmlab report --format md laptop
+
+      llmlab report laptop --fail-on-regression 10
+    """
+    from llmlab.report import report as write_report
+    from llmlab.settings import database_path
+    from llmlab.store import Store
+
+    with Store.read(database_path(db)) as store:
+        code = write_report(store, which or [], format=form.value, output=output, fail_on_regression=fail_on_regression)
+    raise typer.Exit(code)
 
 
 @app.command()

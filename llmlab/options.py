@@ -23,6 +23,14 @@ class OnOverflow(StrEnum):
     refuse = "refuse"
 
 
+class ReportFormat(StrEnum):
+    table = "table"
+    md = "md"
+    csv = "csv"
+    json = "json"
+    html = "html"
+
+
 def _option(*flags: str, **settings: Any) -> Any:
     return typer.Option(*flags, **settings)
 

@@ -1,10 +1,11 @@
 """Target: the server and the model that a command talks to, found or started."""
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from llmlab.budget import DEFAULT_NUM_CTX
 from llmlab.client import Client
 from llmlab.errors import ServerError, Unreachable
 from llmlab.model import Model, ServerFacts
@@ -18,12 +19,16 @@ DEFAULT_MODEL = "qwen2.5:3b"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the user asked for: `host` may be the word `engine`; None means not said."""
+    """What the user asked for: `host` may be the word `engine`; None means not said.
+
+    An embedded engine is started with the window `num_ctx`, so that the first call need not load the model anew.
+    """
 
     host: str | None = None
     api: str = "auto"
     model: str | None = None
     timeout_s: float = 600.0
+    num_ctx: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,11 @@ async def open_server(choice: Choice, say: Callable[[str], None]) -> AsyncIterat
     `say` gets the lines a person should know (on stderr).
     """
     async with AsyncExitStack() as stack:
-        server = _start_engine(stack, say) if choice.host == "engine" else find_server(choice.host, choice.api)
+        server = (
+            _start_engine(stack, choice.num_ctx, say)
+            if choice.host == "engine"
+            else find_server(choice.host, choice.api)
+        )
         client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
         try:
             await client.api()
@@ -63,15 +72,15 @@ async def open_server(choice: Choice, say: Callable[[str], None]) -> AsyncIterat
             if choice.host or choice.model or server.source != "default":
                 raise
             say(f"nothing listens at {server.shown}: starting the embedded engine")
-            server = _start_engine(stack, say)
+            server = _start_engine(stack, choice.num_ctx, say)
             client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
         yield client
 
 
-def _start_engine(stack: AsyncExitStack, say: Callable[[str], None]) -> Server:
-    from llmlab.engine import Engine
+def _start_engine(stack: AsyncExitStack, num_ctx: int | None, say: Callable[[str], None]) -> Server:
+    from llmlab.engine import Engine, Lines
 
-    engine: Engine = stack.enter_context(Engine.start())
+    engine = stack.enter_context(Engine.start(num_ctx=num_ctx or DEFAULT_NUM_CTX, on_progress=Lines(sys.stderr)))
     say(f"embedded engine: {engine.model}")
     return replace(find_server(engine.url, "ollama", {}), source="engine")
 

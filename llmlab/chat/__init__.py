@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from llmlab.budget import DEFAULT_NUM_CTX
 from llmlab.call import Call, Label, utc_now
 from llmlab.chat.screen import Screen
 from llmlab.client import ChatOptions, Piece
@@ -21,7 +22,6 @@ from llmlab.settings import data_folder, database_path
 from llmlab.store import Store
 from llmlab.target import Choice, Target, open_target
 
-DEFAULT_NUM_CTX = 4096
 PIN = "/pin"
 T = TypeVar("T")
 

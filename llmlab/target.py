@@ -11,9 +11,6 @@ from llmlab.errors import ServerError, Unreachable
 from llmlab.model import Model, ServerFacts
 from llmlab.settings import Server, find_server
 
-if TYPE_CHECKING:
-    pass
-
 DEFAULT_MODEL = "qwen2.5:3b"
 
 
@@ -60,11 +57,8 @@ async def open_server(choice: Choice, say: Callable[[str], None]) -> AsyncIterat
     `say` gets the lines a person should know (on stderr).
     """
     async with AsyncExitStack() as stack:
-        server = (
-            _start_engine(stack, choice.num_ctx, say)
-            if choice.host == "engine"
-            else find_server(choice.host, choice.api)
-        )
+        asked = choice.host == "engine"
+        server = _start_engine(stack, choice, say) if asked else find_server(choice.host, choice.api)
         client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
         try:
             await client.api()
@@ -72,15 +66,15 @@ async def open_server(choice: Choice, say: Callable[[str], None]) -> AsyncIterat
             if choice.host or choice.model or server.source != "default":
                 raise
             say(f"nothing listens at {server.shown}: starting the embedded engine")
-            server = _start_engine(stack, choice.num_ctx, say)
+            server = _start_engine(stack, choice, say)
             client = await stack.enter_async_context(Client(server, timeout_s=choice.timeout_s))
         yield client
 
 
-def _start_engine(stack: AsyncExitStack, num_ctx: int | None, say: Callable[[str], None]) -> Server:
+def _start_engine(stack: AsyncExitStack, choice: Choice, say: Callable[[str], None]) -> Server:
     from llmlab.engine import Engine, Lines
 
-    engine = stack.enter_context(Engine.start(num_ctx=num_ctx or DEFAULT_NUM_CTX, on_progress=Lines(sys.stderr)))
+    engine = stack.enter_context(Engine.start(num_ctx=choice.num_ctx or DEFAULT_NUM_CTX, on_progress=Lines(sys.stderr)))
     say(f"embedded engine: {engine.model}")
     return replace(find_server(engine.url, "ollama", {}), source="engine")
 

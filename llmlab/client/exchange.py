@@ -1,0 +1,202 @@
+"""One request and its response on a connection: bytes are stamped the moment the socket delivers them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import httptools
+import httpx
+
+from llmlab.client.arrivals import Chunk
+
+if TYPE_CHECKING:
+    from llmlab.client.connection import Connection
+
+LARGEST_HEAD = 256 * 1024
+HIGH_WATER = 1024 * 1024
+LINGER_S = 1.0
+
+
+class Exchange(httpx.AsyncByteStream):
+    """The response's body with its stamps (an `Arrivals`), fed by httptools as the connection receives bytes."""
+
+    source = "socket"
+
+    def __init__(self, connection: "Connection", clock: Callable[[], int], silence_s: float | None, head: bool) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._silence_s = silence_s
+        self._loop = asyncio.get_running_loop()
+        self._is_head = head
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._chunks: list[Chunk] = []
+        self._waiting_size = 0
+        self._paused = False
+        self._head_size = 0
+        self._framed = False
+        self.stamp_ns = clock()
+        self.sent_ns: int | None = None
+        self.connect_ns: int | None = None
+        self.heard = False
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+        self.error: httpx.TransportError | None = None
+        if silence_s is not None:
+            self._timer = self._loop.call_later(silence_s, self._check_silence)
+
+    # What the connection reports.
+
+    def received(self, data: bytes) -> None:
+        """Bytes came; the clock is read before anything else is done with them."""
+        self.stamp_ns = self._clock()
+        self.heard = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.fail(httpx.RemoteProtocolError(f"not HTTP: {error}"))
+        if not self.status:
+            self._head_size += len(data)
+            if self._head_size > LARGEST_HEAD:
+                self.fail(httpx.RemoteProtocolError("the head of the response is too long"))
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def sent(self) -> None:
+        """The last byte of the request has been handed to the operating system."""
+        if self.sent_ns is None:
+            self.sent_ns = self._clock()
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection is gone. A body without a length ends this way; anything else is cut."""
+        if self.complete or self.error:
+            return
+        if error is None and self.status and not self._framed:
+            self._complete()
+            self._wake()
+        elif error is None:
+            what = "the body was cut" if self.status else ""
+            self.fail(httpx.RemoteProtocolError(what))
+        else:
+            self.fail(httpx.ReadError(str(error) or type(error).__name__))
+
+    def fail(self, error: httpx.TransportError) -> None:
+        """Nothing more can come: the reader gets `error` after what has arrived."""
+        if self.complete or self.error:
+            return
+        self.error = error
+        self._stop_timer()
+        self._connection.abort()
+        self._wake()
+
+    # What httptools calls.
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            # More than the one response that was asked for.
+            self._connection.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+        if not self._framed and name.lower() in (b"content-length", b"transfer-encoding"):
+            self._framed = True
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self.status = status
+        else:
+            # An interim response (100, 103) comes before the real one.
+            self.headers, self._framed = [], False
+
+    def on_body(self, data: bytes) -> None:
+        if self.complete:
+            return
+        self._chunks.append((self.stamp_ns, data))
+        self._waiting_size += len(data)
+        if self._waiting_size > HIGH_WATER and not self._paused:
+            self._paused = True
+            self._connection.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self.status and not self.complete:
+            self._complete()
+
+    def _complete(self) -> None:
+        self.complete = True
+        self._stop_timer()
+        self._connection.release(self._framed and self._parser.should_keep_alive() and not self._is_head)
+
+    # What the reader asks for.
+
+    async def head(self) -> None:
+        """Wait for status and headers."""
+        while not self.status:
+            if self.error is not None:
+                raise self.error
+            await self._wait()
+        if self._is_head:
+            self.on_message_complete()
+
+    async def read(self) -> list[Chunk]:
+        while not self._chunks:
+            if self.complete:
+                return []
+            if self.error is not None:
+                raise self.error
+            await self._wait()
+        chunks, self._chunks = self._chunks, []
+        self._waiting_size = 0
+        if self._paused:
+            self._paused = False
+            self._connection.resume_reading()
+        return chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while chunks := await self.read():
+            for _, data in chunks:
+                yield data
+
+    async def aclose(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once unless the response has been received completely."""
+        if not self.complete:
+            self.fail(httpx.ReadError("closed"))
+
+    def finish(self) -> None:
+        """The reader has all it wants; the end of the body usually follows at once and saves the connection."""
+        if not self.complete and not self.error:
+            self._stop_timer()
+            self._timer = self._loop.call_later(LINGER_S, self.abort)
+            if self._paused:
+                self.abort()
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _check_silence(self) -> None:
+        """One timer watches the whole exchange; arriving bytes only leave their stamp."""
+        assert self._silence_s is not None
+        left_s = self._silence_s - (self._clock() - self.stamp_ns) / 1e9
+        if left_s <= 0 and not self._paused:
+            self.fail(httpx.ReadTimeout(f"no data for {self._silence_s:g} s"))
+        else:
+            self._timer = self._loop.call_later(left_s if left_s > 0 else self._silence_s, self._check_silence)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,239 @@
+"""One chat while it streams."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import httpx
+
+from llmlab.call import Call, Label
+from llmlab.client import ollama, openai
+from llmlab.client.arrivals import Arrivals
+from llmlab.client.door import arrivals_of, json_bytes
+from llmlab.client.events import Piece
+from llmlab.client.faults import unknown_model
+from llmlab.client.options import ChatOptions
+from llmlab.client.record import Record
+from llmlab.errors import LabError, ServerError
+from llmlab.messages import Message
+
+if TYPE_CHECKING:
+    from llmlab.client import Client
+
+NO_ANSWER = ("load", "unload")
+
+
+class ChatStream:
+    """Yields the pieces of an answer; leaving the context ends the call, whatever happened, with one `Call`.
+
+    Iterating raises Unreachable, ServerError or SilenceTimeout, after every piece that arrived was yielded. Leaving
+    early, or being cancelled, gives outcome `cancelled` and closes the connection at once.
+    """
+
+    def __init__(self, client: "Client", messages: Sequence[Message], options: ChatOptions, label: Label) -> None:
+        self._client = client
+        self._messages = tuple(messages)
+        self._options = options
+        self._record = Record(ollama.OllamaWire(), label)
+        self._accepts_no_answer = label.purpose == "warmup" or not self._messages
+        self._ready: deque[Piece] = deque()
+        self._request: httpx.Request | None = None
+        self._arrivals: Arrivals | None = None
+        self._call: Call | None = None
+        self._error: LabError | None = None
+        self._api: str | None = None
+        self._deadline_s: float | None = None
+        self._place = 0  # the how-manieth chat of the client; 0 until it begins
+        self._alone: bool | None = None
+
+    @property
+    def call(self) -> Call:
+        """The record; there as soon as the iteration or the context has ended."""
+        if self._call is None:
+            raise RuntimeError("the call has not ended yet")
+        return self._call
+
+    @property
+    def text(self) -> str:
+        """The answer so far, without reasoning."""
+        return self._record.deltas.text
+
+    @property
+    def thinking(self) -> str:
+        """The reasoning so far."""
+        return self._record.deltas.thinking
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """What the model asked for, in order."""
+        return self._record.tool_calls
+
+    async def __aenter__(self) -> "ChatStream":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the call now; without effect once it has ended."""
+        if self._call is None:
+            self._end("cancelled")
+        if self._arrivals is not None:
+            await self._arrivals.aclose()
+
+    def __aiter__(self) -> "ChatStream":
+        return self
+
+    async def __anext__(self) -> Piece:
+        while not self._ready:
+            if self._call is not None:
+                if self._error is None:
+                    raise StopAsyncIteration
+                error, self._error = self._error, None
+                raise error
+            await self._advance()
+        return self._ready.popleft()
+
+    async def _advance(self) -> None:
+        """Take in whatever comes next; errors end the call and are raised once its pieces have been read."""
+        try:
+            if self._deadline_s is None and self._client.total_s is None:
+                await self._step()
+            else:
+                await self._step_in_time()
+        except asyncio.CancelledError:
+            self._end("cancelled")
+            if self._arrivals is not None:
+                await self._arrivals.aclose()
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            self._end_broken(error)
+        except LabError as error:
+            self._end("error", error)
+
+    async def _step_in_time(self) -> None:
+        """One step within the total limit."""
+        loop = asyncio.get_running_loop()
+        total_s = self._client.total_s
+        if self._deadline_s is None:
+            assert total_s is not None
+            self._deadline_s = loop.time() + total_s
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                await self._step()
+        except TimeoutError:
+            what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {total_s:g} s"
+            self._end("timeout", ServerError(what, http_status=self._record.http_status))
+
+    async def _step(self) -> None:
+        if self._arrivals is None:
+            await self._open()
+            return
+        record = self._record
+        chunks = await self._arrivals.read()
+        ready = self._ready
+        for stamp_ns, data in chunks:
+            ready.extend(record.feed(stamp_ns, data))
+        if self._alone is None and record.first_ns is not None:
+            self._alone = self._client.started == self._place
+        if record.wire.ended:
+            self._end_answered()
+        elif not chunks:
+            ready.extend(record.close_wire(self._client.clock()))
+            self._end_answered()
+
+    async def _open(self) -> None:
+        """Send the request and see that an answer begins."""
+        client, options, record = self._client, self._options, self._record
+        if not self._place:
+            record.start(client.enter())
+            self._place = client.started
+        self._api = await client.api()
+        if self._api == "ollama":
+            record.wire, path = ollama.OllamaWire(), ollama.PATH
+            response = await self._send(path, ollama.request_body(self._messages, options))
+        else:
+            record.wire, path = openai.OpenAIWire(), openai.PATH
+            asked = client.usage_option is not False
+            response = await self._send(path, openai.request_body(self._messages, options, include_usage=asked))
+            if asked and client.usage_option is None and response.status_code == 400:
+                await client.door.read(response)
+                response = await self._send(path, openai.request_body(self._messages, options, include_usage=False))
+                if response.is_success:
+                    client.usage_option = False
+            elif asked and response.is_success:
+                client.usage_option = True
+        if not response.is_success:
+            await self._refused(response, path)
+        self._arrivals = arrivals_of(response)
+
+    async def _send(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        door = self._client.door
+        self._request = door.request("POST", path, json_bytes(body))
+        response = await door.send(self._request)
+        self._record.http_status = response.status_code
+        return response
+
+    async def _refused(self, response: httpx.Response, path: str) -> NoReturn:
+        client, options = self._client, self._options
+        raw = await client.door.read(response)
+        error = client.door.faults.of_status(
+            response, raw, path, model=options.model, thinking=bool(options.think) and self._api == "ollama"
+        )
+        if response.status_code == 404 and isinstance(error.body, dict):
+            error = unknown_model(error, options.model, client.door.faults.shown, await client.names())
+        raise error
+
+    def _end_answered(self) -> None:
+        """The wire has read the end, a fault, or the body ended without either."""
+        record, faults = self._record, self._client.door.faults
+        assert record.http_status is not None
+        if record.fault is not None:
+            self._end("error", faults.of_stream(record.fault, record.http_status))
+        elif record.done is None:
+            self._end("incomplete", faults.incomplete())
+        elif record.done.reason in NO_ANSWER and not record.pieces and not self._accepts_no_answer:
+            self._end("error", faults.nothing_generated(record.done.reason))
+        else:
+            self._end("ok")
+            if self._arrivals is not None:
+                self._arrivals.finish()
+
+    def _end_broken(self, error: Exception) -> None:
+        """The transport failed: before the answer, in the middle of it, or by silence."""
+        client, answering = self._client, self._arrivals is not None
+        if answering and not isinstance(error, httpx.TimeoutException):
+            # What came without a newline before the cut may still be the end of the answer.
+            self._ready.extend(self._record.close_wire(client.clock()))
+            if self._record.wire.ended:
+                self._end_answered()
+                return
+        outcome = "timeout" if isinstance(error, httpx.TimeoutException) else "incomplete" if answering else "error"
+        self._end(outcome, client.door.faults.of_transport(error, client.timeout_s, answering=answering))
+
+    def _end(self, outcome: str, error: LabError | None = None) -> None:
+        """Make the one `Call`."""
+        client, record = self._client, self._record
+        if self._call is not None:
+            return
+        stamps: Arrivals | None = self._arrivals
+        if stamps is None and self._request is not None:
+            stamps = self._request.extensions.get("arrivals")
+        if stamps is not None:
+            record.sent_ns, record.connect_ns, record.timing_source = stamps.sent_ns, stamps.connect_ns, stamps.source
+        self._ready.extend(record.close(client.clock()))
+        self._error = error
+        self._call = record.call(
+            outcome=outcome,
+            error=None if error is None else str(error),
+            messages=self._messages,
+            num_ctx=self._options.num_ctx if self._api != "openai" else None,
+            alone=bool(self._alone) and not record.in_flight,
+            loopback=client.door.loopback,
+        )
+        if self._place:
+            client.leave()

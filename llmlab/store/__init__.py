@@ -44,6 +44,7 @@ class Store:
     @classmethod
     def open(cls, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> "Store":
         """Open for writing; make and migrate the file where needed. StoreError says why it cannot be."""
+        path = path.absolute()
         connection = open_writable(path, busy_timeout_s)
         cleanup = ExitStack()
         cleanup.callback(connection.close)
@@ -58,6 +59,7 @@ class Store:
     @classmethod
     def read(cls, path: Path) -> "Store":
         """Open for reading; the file is never changed, upgraded or made. A file that is not there is an empty store."""
+        path = path.absolute()
         cleanup = ExitStack()
         try:
             if path.exists():
@@ -127,15 +129,23 @@ class Store:
             self._writer.saved().result()
 
     def close(self) -> None:
-        """Flush and close; idempotent. StoreError where rows could not be saved: they are lost then."""
-        writer, self._writer = self._writer, None
-        try:
-            if writer is not None:
+        """Flush and close; idempotent. Where rows cannot be saved it stays open, and closing again tries again."""
+        writer = self._writer
+        if writer is not None:
+            try:
                 writer.saved().result()
-        finally:
-            if writer is not None:
-                writer.stop()
+            except StoreError:
+                if not writer.unsaved:
+                    self._shut(writer)
+                raise
+            self._shut(writer)
+        else:
             self._cleanup.close()
+
+    def _shut(self, writer: Writer) -> None:
+        self._writer = None
+        writer.stop()
+        self._cleanup.close()
 
     def _write(self, write: "partial[None]") -> None:
         if self._writer is None:
@@ -223,7 +233,7 @@ class Store:
 
     def _select(self, sql: str, *values: Any) -> list[Any]:
         try:
-            return self._connection.execute(sql, values).fetchall()
+            return self._connection.execute(sql, tuple(map(rows.storable, values))).fetchall()
         except sqlite3.Error as error:
             raise store_error(self.path, error) from None
 

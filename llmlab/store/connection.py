@@ -19,7 +19,7 @@ BUSY_TIMEOUT_S = 30.0
 
 def database_uri(path: Path, query: str) -> str:
     """`path` as SQLite's URI, whatever characters it holds; `query` is `mode=ro` and the like."""
-    absolute = Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - resolve() would follow links to other folders
+    absolute = path.absolute().as_posix()
     return f"file://{'' if absolute.startswith('/') else '/'}{quote(os.fsencode(absolute))}?{query}"
 
 
@@ -50,8 +50,7 @@ def open_writable(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         _use_wal(connection, busy_timeout_s)
         if stands is State.CURRENT:
             # Nothing was written yet: find out now, not after minutes of measuring, whether the file lets us.
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
+            connection.execute("UPDATE runs SET tag = tag WHERE false")
         else:
             upgrade(connection, path)
     except sqlite3.Error as error:
@@ -149,4 +148,5 @@ def _tidy(path: Path) -> None:
 
 
 def _wal(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
+    real = path.resolve()  # SQLite keeps it beside the file itself, not beside a link
+    return real.with_name(real.name + "-wal")

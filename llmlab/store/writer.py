@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,16 @@ Write = Callable[[sqlite3.Connection], None]
 
 # A transaction of this many rows takes tens of milliseconds: other programs get their turn in between.
 BATCH = 500
+# What says that the row itself is at fault; anything else is the file's or the disk's.
+_REFUSALS = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    AttributeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +79,19 @@ class Writer:
             if self._durable >= self._queued and not self._refused:
                 future.set_result(None)
                 return future
-            # An attempt under way may already have missed what changed since (space freed, a lock gone).
+            # Where an attempt is under way its failure is answer enough: the next may wait as long for a lock again.
             self._waiters.append(_Waiter(self._queued, self._attempt + (0 if self._writing else 1), future))
             self._due = True
             self._wake.notify()
         return future
 
+    @property
+    def unsaved(self) -> int:
+        """How many rows wait to be written."""
+        return len(self._queue)
+
     def stop(self) -> None:
-        """Leave the thread and close the connection; idempotent. Rows that could not be written are lost."""
+        """End the thread and close the connection."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -105,12 +121,10 @@ class Writer:
             for write in batch:
                 try:
                     write(self._connection)
-                except sqlite3.OperationalError:
-                    raise
-                except Exception as error:  # one bad row must not hold up all that come after it
+                except _REFUSALS as error:  # one bad row must not hold up all that come after it
                     refused.append(str(error))
             self._connection.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # whatever it was: a writer that dies would leave everybody waiting
             self._roll_back()
             return error
         with self._wake:
@@ -118,7 +132,7 @@ class Writer:
         return None
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
+        with suppress(sqlite3.Error):  # some failures have taken the transaction back already
             self._connection.execute("ROLLBACK")
 
     def _settle(self, size: int, fault: Exception | None) -> None:
@@ -129,16 +143,18 @@ class Writer:
                 for _ in range(size):
                     self._queue.popleft()
                 self._durable += size
-                ready = [w for w in self._waiters if w.target <= self._durable]
-            else:
-                self._due = False
-                ready = [w for w in self._waiters if w.attempt <= self._attempt]
-                self._due = len(ready) < len(self._waiters)
-            self._waiters = [w for w in self._waiters if w not in ready]
+            ready: list[_Waiter] = []
+            waiting: list[_Waiter] = []
+            for waiter in self._waiters:
+                done = waiter.target <= self._durable if fault is None else waiter.attempt <= self._attempt
+                (ready if done else waiting).append(waiter)
+            self._waiters = waiting
+            if fault is not None:
+                self._due = bool(waiting)
             unsaved = len(self._queue)
-            refused = self._refused if ready and fault is None else []
-            if refused:
-                self._refused = []
+            refused: list[str] = []
+            if ready and fault is None:
+                refused, self._refused = self._refused, refused
         for waiter in ready:
             error = store_error(self._path, fault, unsaved=unsaved) if fault else _refusal(self._path, refused)
             _finish(waiter.future, error)
@@ -153,13 +169,11 @@ def _refusal(path: Path, reasons: list[str]) -> StoreError | None:
 
 
 def _finish(future: "Future[None]", error: StoreError | None) -> None:
-    try:
+    with suppress(InvalidStateError):  # who waited was cancelled
         if error is None:
             future.set_result(None)
         else:
             future.set_exception(error)
-    except InvalidStateError:
-        pass  # who waited was cancelled
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -90,8 +90,8 @@ class Plan:
     def from_json(cls, text: str) -> "Plan":
         """Read `runs.plan_json`."""
         data: dict[str, Any] = json.loads(text)
-        names = {f.name for f in fields(cls)}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in names})
+        settings: Any = {f.name: data[f.name] for f in fields(cls)}
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
 
 
 def make_plan(options: BenchOptions, window: int | None = None) -> Plan:
@@ -129,7 +129,9 @@ def numbers(flag: str, given: tuple[int, ...] | None, default: tuple[int, ...]) 
     if given is None:
         return default
     if not given or min(given) < 1:
-        raise UsageError(f"{flag} wants whole numbers from 1 up, separated by commas", f"Default: {flag} {csv(default)}")
+        raise UsageError(
+            f"{flag} wants whole numbers from 1 up, separated by commas", f"Default: {flag} {csv(default)}"
+        )
     return tuple(sorted(set(given)))
 
 
@@ -146,7 +148,8 @@ def check_fit(plan: Plan) -> None:
             fits = tuple(s for s in plan.sizes if s + plan.num_predict <= plan.num_ctx)
             smaller = f" or --sizes {csv(fits)}" if fits else ""
             raise UsageError(
-                f"a prompt of {longest:,} tokens and {plan.num_predict} of answer do not fit into num_ctx {plan.num_ctx:,}",
+                f"a prompt of {longest:,} tokens and {plan.num_predict} of answer do not fit into "
+                f"num_ctx {plan.num_ctx:,}",
                 f"Use --num-ctx {round_up(need)}{smaller}",
             )
         if shortest < SHORTEST:

@@ -50,6 +50,10 @@ class Progress:
         else:
             self._write(f"{self.line()}\n")
 
+    def expect(self, remaining_s: float) -> None:
+        """The whole run will take what it took so far and `remaining_s` more."""
+        self.expected_s = time.monotonic() - self.started_s + remaining_s
+
     def note(self, text: str) -> None:
         """A line that stays."""
         self._clear()

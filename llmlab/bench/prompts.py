@@ -10,6 +10,7 @@ from llmlab.messages import Message
 
 SUMMARY = "Summarise the text above in one sentence."
 OTHER_ENDING = "Which people appear in the text above, and what do they do?"
+THIRD_ENDING = "Which places appear in the text above, and what happens there?"
 SHORTEST = 64
 """Tokens of the shortest prompt that can be made to measure."""
 TOPICS = (

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from llmlab.bench.plan import REPEAT_VARIANTS, PlannedCell
-from llmlab.bench.prompts import OTHER_ENDING, Prompt
+from llmlab.bench.prompts import OTHER_ENDING, THIRD_ENDING, Prompt
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
 from llmlab.bench.session import Answer, Session, quiet
 
@@ -11,13 +11,18 @@ WARM = ("again", "same_start")
 
 
 async def repeat_prompt(session: Session) -> None:
-    """Rounds of five prompts: first time, again, new ending, new start, and an unrelated one of the same length."""
+    """Rounds of five prompts: first time, again, new ending, new start, and an unrelated one of the same length.
+
+    A round is one prompt and its kin, so all rows have as many samples: the dear ones decide when it is enough.
+    """
     cells = {cell.variant or "": cell for cell in session.plan.cells("repeat_prompt")}
-    while todo := [variant for variant in REPEAT_VARIANTS if wants_more(session, cells[variant])]:
-        # A round is one prompt and its kin: cells that cost little go on as long as the dear ones do, and no longer.
-        if set(todo) <= set(WARM):
-            break
+    while unfinished(session, cells) or any(wants_more(session, cells[v]) for v in cells if v not in WARM):
         await play_round(session, cells)
+
+
+def unfinished(session: Session, cells: dict[str, PlannedCell]) -> bool:
+    """Whether an earlier session stopped inside a round."""
+    return len({tally(session, cell).last for cell in cells.values()}) > 1
 
 
 async def play_round(session: Session, cells: dict[str, PlannedCell]) -> None:
@@ -41,16 +46,22 @@ async def play_round(session: Session, cells: dict[str, PlannedCell]) -> None:
 
 
 async def measure(session: Session, cell: PlannedCell, prompt: Prompt, repeat: int) -> None:
-    """One row of the round; where the model was loaded inside it the prefix is gone, so it is sent once more before."""
+    """One row of the round, and once more where the model was loaded inside it."""
     variant = cell.variant or ""
     session.progress.step(f"repeat_prompt: {variant.replace('_', ' ')}, round {repeat}")
     await session.cool_down()
     answer = await ask(session, variant, prompt, repeat, "measured")
     if was_reloaded(session, [answer.call]):
-        if variant == "same_start":
-            await ask(session, "first", replace(prompt, ending=OTHER_ENDING[:-1]), repeat, "warmup")
-        answer = await ask(session, variant, prompt if variant in WARM else prompt.restart(), repeat, "measured")
+        # The reloading call has left its prompt in the cache: the same again is warm, and so is its start.
+        answer = await ask(session, variant, another(variant, prompt), repeat, "measured")
     attempted(session, cell, [answer.call])
+
+
+def another(variant: str, prompt: Prompt) -> Prompt:
+    """A prompt that stands to the cache as `prompt` did, after `prompt` itself has been read."""
+    if variant == "again":
+        return prompt
+    return replace(prompt, ending=THIRD_ENDING) if variant == "same_start" else prompt.restart()
 
 
 async def ask(session: Session, variant: str, prompt: Prompt, repeat: int, purpose: str) -> Answer:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from llmlab import cut
 from llmlab.bench.plan import THINKING_PREDICT, Plan, PlannedCell
 from llmlab.bench.progress import Progress
 from llmlab.bench.prompts import Prompt, PromptMaker
@@ -28,8 +29,6 @@ RELOAD_NS = 300_000_000
 """A measured call with more load than this found the model unloaded."""
 SHORT = 16
 """Output tokens below which a decode speed is not compared."""
-CUT_SHARE = 0.85
-"""A prompt of which less than this was read was cut, or counted by another window."""
 KEEP_ALIVE_S = 3600
 SERVER_KEEP_ALIVE = "5m"
 """Ollama's own default, which the last call gives back."""
@@ -67,6 +66,7 @@ class Session:
     think: bool | None = None
     thinking: bool = False
     failures: Counter[PlannedCell] = field(default_factory=Counter)
+    words: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.maker = PromptMaker(self.plan.seed)
@@ -77,6 +77,11 @@ class Session:
     @property
     def ollama(self) -> bool:
         return self.api == "ollama"
+
+    @property
+    def window(self) -> int:
+        """The window in tokens: the one asked for, or the smaller one that was loaded."""
+        return min(self.plan.num_ctx, self.num_ctx_loaded or self.plan.num_ctx)
 
     @property
     def ratio(self) -> float:
@@ -162,11 +167,10 @@ class Session:
         if call.outcome == "ok" and call.experiment != "overflow" and (call.output_tokens or least) < least:
             flags = add_flag(flags, "short_answer")
         call = replace(call, flags=flags, num_ctx_loaded=self.num_ctx_loaded)
-        expected = self.maker.lengths.tokens(sum(len(m.content) for m in messages))
-        if self.maker.lengths.known and call.prompt_tokens and call.prompt_tokens < CUT_SHARE * expected:
-            evidence = f"read {call.prompt_tokens:,} of about {expected:,.0f} tokens"
-            return replace(call, cut="suspected", cut_evidence=evidence)
-        return call
+        lengths = self.maker.lengths
+        expected = round(lengths.tokens(sum(len(m.content) for m in messages)))
+        evidence = cut.suspicion(call, expected, lengths.known, self.window)
+        return replace(call, cut="suspected", cut_evidence=evidence) if evidence else call
 
     def learn(self, prompt: Prompt, call: Call) -> None:
         """Let an uncut prompt improve the lengths of those to come."""
@@ -180,12 +184,14 @@ class Session:
         loaded = next((m for m in await self.client.loaded() if m.name == self.model.name), None)
         window = loaded.num_ctx if loaded else None
         if window and self.num_ctx_loaded and window != self.num_ctx_loaded:
-            self.mark(f"the window changed from {self.num_ctx_loaded:,} to {window:,} tokens in mid-run (another client?)")
+            self.mark(
+                f"the window changed from {self.num_ctx_loaded:,} to {window:,} tokens in mid-run (another client?)"
+            )
         elif window and window != self.plan.num_ctx:
             self.mark(f"the server loaded a window of {window:,} tokens, not the {self.plan.num_ctx:,} asked")
         if loaded and window:
             self.num_ctx_loaded = window
-            facts = {"size_bytes": loaded.size_bytes, "size_vram_bytes": loaded.size_vram_bytes}
+            facts: Any = {"size_bytes": loaded.size_bytes, "size_vram_bytes": loaded.size_vram_bytes}
             self.run = replace(self.run, num_ctx_loaded=window, **facts)
             self.store.update_run(self.run.id, num_ctx_loaded=window, **facts)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from llmlab.call import Call
+from llmlab.call import Call, has_flag
 
 OVERLAP = 0.10
 """So much of the median answer's decode time must have had k answers in it before k counts."""
@@ -56,7 +56,7 @@ def answer_span_ns(call: Call) -> tuple[int, int] | None:
         return None
     connect = call.connect_ns or 0
     last = call.last_piece_ns
-    if call.pieces <= 1 and call.decode_ns:
+    if call.decode_ns and (call.pieces <= 1 or has_flag(call, "buffered")):
         first = last - call.decode_ns
     return connect + first, connect + last
 
@@ -73,7 +73,7 @@ def overlap_ns(spans: Sequence[tuple[int, int]], k: int) -> int:
 
 
 def verdict(slots: Slots, alone: float | None, together: float | None, users: int) -> str:
-    """Queueing told from sharing, in words; `alone` and `together` are the tokens/s one user sees alone and in the burst."""
+    """Queueing told from sharing; `alone` and `together` are the tokens/s one user sees alone and in the burst."""
     if slots.count == 1 and users > 1:
         return f"answers were served one at a time: {users - 1} of {users} users queued"
     queued = "" if slots.at_least else f"; the other {users - slots.count} queued"

@@ -1,0 +1,37 @@
+"""Precheck: what will make this run's figures worse or less comparable, one line each, before anything is measured."""
+
+from llmlab import machine
+from llmlab.bench.session import Session
+
+BUSY_LOAD = 0.5
+"""One-minute load per core from which other programs take part."""
+LOW_MEMORY = 0.10
+"""Less of the memory than this free: a model may be swapped."""
+
+
+async def check_machine(session: Session) -> None:
+    """Other models in memory, battery, a busy CPU, low memory."""
+    if session.ollama:
+        others = [m.name for m in await session.client.loaded() if m.name != session.model.name]
+        if others:
+            session.mark(f"another model is loaded: {', '.join(others)}")
+    if session.run.power == "battery":
+        session.mark("this computer runs on battery: it may be slower than on mains")
+    load = session.run.load_average
+    if load is not None and load > BUSY_LOAD:
+        session.mark(f"the CPU is busy: {load:.0%} before the run")
+    memory = machine.memory()
+    needed = session.model.size_bytes or 0
+    if memory.available_bytes < max(LOW_MEMORY * memory.total_bytes, needed if not await is_loaded(session) else 0):
+        session.mark(f"memory is low: {memory.available_bytes / 2**30:.1f} GiB free")
+
+
+async def is_loaded(session: Session) -> bool:
+    return session.ollama and any(m.name == session.model.name for m in await session.client.loaded())
+
+
+def check_spill(session: Session) -> None:
+    """A model that is partly on the GPU and partly not, once it is loaded."""
+    size, vram = session.run.size_bytes, session.run.size_vram_bytes
+    if size and vram and vram < 0.995 * size:
+        session.mark(f"only {vram / size:.0%} of the model is on the GPU: the rest slows it down")

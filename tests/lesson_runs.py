@@ -1,9 +1,15 @@
 """The two runs of the lesson as rows, and other runs built from the figures they are to have."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from llmlab.call import Call
+from llmlab.machine import Machine
+from llmlab.model import Model
+from llmlab.report.side import Side
 from llmlab.run import Run
+from llmlab.store import Store
 
 SECOND = 1_000_000_000
 PROMPT_TOKENS = (130, 925, 2745)
@@ -16,7 +22,7 @@ def lesson_calls(number: int) -> list[Call]:
 
 def lesson_run(number: int, **columns: object) -> Run:
     tag = "first" if number == 1 else "second"
-    return Run(**{"command": "bench", "tag": tag, "bench_version": 1, "machine_id": tag, **columns})  # type: ignore[arg-type]
+    return Run(**{"command": "bench", "tag": tag, "bench_version": 1, "machine_id": tag, "outcome": "ok", **columns})  # type: ignore[arg-type]
 
 
 def prompt_calls(ttft_s: Sequence[float], prefill: Sequence[float], decode: Sequence[float]) -> list[Call]:
@@ -85,9 +91,7 @@ def burst(
 
 
 def anchors(ttft_s: Sequence[float], decode: float = 20.0) -> list[Call]:
-    return [
-        prompt_call(256, 256, wait_s, 100, decode, purpose="anchor", experiment=None, size=None) for wait_s in ttft_s
-    ]
+    return [prompt_call(256, 256, wait_s, 100, decode, purpose="anchor", experiment=None) for wait_s in ttft_s]
 
 
 LESSON: dict[int, dict[str, Sequence]] = {  # type: ignore[type-arg]
@@ -104,3 +108,45 @@ LESSON: dict[int, dict[str, Sequence]] = {  # type: ignore[type-arg]
         "total": (3.9, 4.5, 7.5, 8.1),
     },
 }
+
+
+def overflow_call(turns: int, variant: str, recalled: bool | None, **columns: object) -> Call:
+    """The question for the code word after `turns` long turns, at a window of 1,024 tokens."""
+    fields = {
+        "purpose": "measured",
+        "experiment": "overflow",
+        "variant": variant,
+        "size": turns,
+        "repeat": 1,
+        "num_ctx": 1024,
+        "num_ctx_loaded": 1024,
+        "prompt_tokens": 110 * turns + 60,
+        "output_tokens": 12,
+        "cut": "no",
+        "prompt_tokens_estimate": 115 * turns + 60,
+        "ttft_ns": SECOND,
+        "recalled": recalled,
+    }
+    return Call(**{**fields, **columns})  # type: ignore[arg-type]
+
+
+def keep(
+    path: Path, run: Run, calls: Iterable[Call], model: Model | None = None, machine: Machine | None = None
+) -> Run:
+    """Write a run with its calls into the database at `path`."""
+    machine = machine or Machine(id=run.machine_id or "one", os="Linux", cpu="Testing CPU", cores_physical=2)
+    run = replace(run, machine_id=machine.id, model_id=model.id if model else None)
+    with Store.open(path) as store:
+        store.save_machine(machine)
+        if model:
+            store.save_model(model)
+        store.start_run(run)
+        for seq, call in enumerate(calls):
+            store.add(replace(call, run_id=run.id, seq=seq))
+    return run
+
+
+def side(calls: Iterable[Call], label: str = "a", model: Model | None = None, **columns: object) -> Side:
+    """A side of a report that was never in a database."""
+    fields = {"command": "bench", "tag": label, "bench_version": 1, "machine_id": "one", "outcome": "ok", **columns}
+    return Side(run=Run(**fields), calls=list(calls), model=model, machine=None, label=label)  # type: ignore[arg-type]

@@ -55,9 +55,9 @@ def staircase_panel(report: Report) -> str | None:
         return None
     most = max(p.x for s in series for p in s.points) - 0.5
     users = [float(n) for n in range(1, round(most) + 1)]
-    x = Axis(title="users in the order of their first token", ticks=thin_ticks(users), show=format_count, end=most + 1)
+    x = Axis(title="users in the order answered", ticks=thin_ticks(users), show=format_count, end=most + 1)
     y = scale.axis(series)
-    title = y.title if scale.single else "Time to first token ÷ first user"
+    title = f"{y.title}, user by user" if scale.single else "Time to first token ÷ first user"
     return line_plot(series, x, replace(y, title=title), _described(title, x.title, series))
 
 

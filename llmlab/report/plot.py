@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pygal
 from pygal.style import Style
 
-WIDTH = 560
-HEIGHT = 300
+LINES_PX = (372, 250)
+BARS_PX = 560
 TEXT_PX = 13
 NAME_PX = 20
 BAR_PX = 16
@@ -110,7 +110,14 @@ def bar_plot(
     """Bars from left to right, one group per name from the top down; a point's `x` is its place in `names`."""
     in_group = 1 if stacked else len(series)
     height = 52 + (24 if title else 0) + len(names) * (2 * NAME_PX + in_group * BAR_PX)
-    settings = {**_settings(x, x), "height": height, "title": title, "x_title": x.title, "show_y_labels": False}
+    settings = {
+        **_settings(x, x),
+        "width": BARS_PX,
+        "height": height,
+        "title": title,
+        "x_title": x.title,
+        "show_y_labels": False,
+    }
     chart = (_StackedBars if stacked else _Bars)(**settings, range=x.range, print_values_position="top")
     chart.bars_in_group = in_group
     chart.x_labels = list(reversed(names))
@@ -129,8 +136,8 @@ def _settings(x: Axis, y: Axis) -> dict[str, Any]:
     sizes = dict.fromkeys(("label", "major_label", "value", "title"), TEXT_PX)
     return {
         "style": Style(font_family="sans-serif", **{f"{name}_font_size": px for name, px in sizes.items()}),
-        "width": WIDTH,
-        "height": HEIGHT,
+        "width": LINES_PX[0],
+        "height": LINES_PX[1],
         "show_legend": False,
         "print_labels": True,
         "title": y.title,
@@ -178,7 +185,7 @@ class _Lines(_Plain, pygal.XY):  # type: ignore[misc]
             return
         x, y = x - self.style.value_font_size, y - self.style.value_font_size
         top, bottom = (self.view.y(metadata["ci"][end]) if "ci" in metadata else y for end in ("high", "low"))
-        x, y, anchor = (x, top - 9, "middle") if top > 18 else (x - 12, y + 4.5, "end")
+        x, y, anchor = (x, top - 9, "middle") if top > 10 else (x - 12, y + 4.5, "end")
         if metadata["below"]:
             x, y, anchor = x, bottom + 19, "middle"
         text = self.svg.node(serie_node["text_overlay"], "text", class_="value", x=x, y=y)
@@ -223,6 +230,7 @@ def _svg(chart: Any, series: Sequence[Series], described: str, kind: str) -> str
     root.attrib = {
         "xmlns": "http://www.w3.org/2000/svg",
         "viewBox": root.attrib["viewBox"],
+        "width": root.attrib["viewBox"].split()[2],
         "class": f"plot-{kind}",
         "role": "img",
         "aria-label": described,
@@ -286,14 +294,18 @@ def _rounded(numbers: str) -> str:
 
 
 def _marker(shape: int, x: float, y: float, classes: str) -> ElementTree.Element:
-    """Circle, square, diamond, triangle: runs differ by shape too, for eyes and printers that see no colour."""
-    paths = (
-        "M{x} {y}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
-        "M{x} {y}m-4 -4h8v8h-8z",
-        "M{x} {y}m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
-        "M{x} {y}m0 -5.5l5.2 9.5h-10.4z",
-    )
-    marker = ElementTree.Element("path", d=_rounded(paths[shape % len(paths)].format(x=x, y=y)))
+    marker = ElementTree.Element("path", d=marker_path(shape, x, y))
     if "hollow" in classes.split():
         marker.set("class", "hollow")
     return marker
+
+
+def marker_path(shape: int, x: float, y: float) -> str:
+    """Circle, square, diamond, triangle: runs differ by shape too, for eyes and printers that see no colour."""
+    paths = (
+        "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
+        "m-4 -4h8v8h-8z",
+        "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+        "m0 -5.5l5.2 9.5h-10.4z",
+    )
+    return _rounded(f"M{float(x)} {float(y)}") + paths[shape % len(paths)]

@@ -17,6 +17,7 @@ from llmlab.call import Call
 from llmlab.errors import Exit, StoreError
 from llmlab.run import Run
 from llmlab.store import Store
+from llmlab.store.merge import merge
 
 RUN = Run(id="01J0000000000000000000000R", command="bench")
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions, signals and open files")
@@ -287,7 +288,8 @@ def test_a_file_in_a_closed_folder_can_be_read(open_folder):
 
 
 @posix_only
-def test_a_file_in_a_closed_folder_is_read_with_its_wal(open_folder):
+@pytest.mark.parametrize("merging", [False, True])
+def test_a_file_in_a_closed_folder_is_read_with_its_wal(open_folder, merging):
     """As a crash or a copy of a live file leaves it: the newest rows are in the -wal file alone."""
     live = open_folder / "live" / "lab.db"
     closed = open_folder / "closed"
@@ -300,7 +302,12 @@ def test_a_file_in_a_closed_folder_is_read_with_its_wal(open_folder):
     before = {file.name: file.read_bytes() for file in closed.iterdir()}
     assert sorted(before) == ["lab.db", "lab.db-wal"]
     with permissions(closed, 0o555), unprivileged():
-        assert calls_in(closed / "lab.db") == 1
+        if merging:
+            with Store.open(open_folder / "mine" / "lab.db") as mine:
+                assert merge(mine, closed / "lab.db").calls == 1
+                assert len(mine.calls(RUN.id)) == 1
+        else:
+            assert calls_in(closed / "lab.db") == 1
     assert {file.name: file.read_bytes() for file in closed.iterdir()} == before
 
 

@@ -28,13 +28,11 @@ class Refused:
 def refusal(error_body: object, http_status: int | None) -> Refused | None:
     """Read an error answer: JSON as parsed or as text, counts in it or in JSON inside its strings, or mere words.
 
-    Counts are believed under any status. Without them only a 400 can be a refusal of length, and whether it is one
-    `too_long` says by the estimate, never the wording. None: certainly something else.
+    A count of the prompt is believed under any status. Without it only a 400 can be a refusal of length, and whether it
+    is one `too_long` says by the estimate, never the wording. None: certainly something else.
     """
-    counts = _counts(error_body)
-    if counts is not None:
-        return counts
-    return Refused() if http_status == 400 else None
+    counts = _counts(error_body) or Refused()
+    return counts if counts.n_prompt_tokens is not None or http_status == 400 else None
 
 
 def _counts(value: object, depth: int = 5) -> Refused | None:

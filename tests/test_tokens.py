@@ -88,7 +88,12 @@ def test_indentation_is_nearly_free() -> None:
 
 @given(TEXT, TEXT)
 def test_appending_never_lowers_the_estimate(text: str, more: str) -> None:
-    assert 0 <= estimate_tokens(text) <= estimate_tokens(text + more) <= estimate_tokens(text) + estimate_tokens(more)
+    assert 0 <= estimate_tokens(text) <= estimate_tokens(text + more)
+
+
+@given(TEXT, TEXT)
+def test_joining_by_a_blank_line_costs_no_more_than_the_line(text: str, more: str) -> None:
+    assert estimate_tokens(f"{text}\n\n{more}") <= estimate_tokens(text) + estimate_tokens(more) + 1
 
 
 @given(st.characters(exclude_categories=()))

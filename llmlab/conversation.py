@@ -1,7 +1,7 @@
 """A conversation under a token budget: what is sent, what is dropped, and what the server cut."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -11,9 +11,11 @@ from llmlab.client import ChatOptions, ChatStream, Client, Piece
 from llmlab.errors import LabError, Overflow, ServerError
 from llmlab.messages import Message
 from llmlab.summary import summarise
-from llmlab.tokens import Estimator, calibrate, estimate_messages
+from llmlab.tokens import RATIO_MAX, Estimator, calibrate, estimate_messages
 
 STOPPED = "\n[stopped here]"
+REFIT = 0.8
+"""What of the window an unexplained refusal leaves for the next try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Conversation:
         extra = [Message("user", content, pinned)] if content else []
         return budget.fit([*self.messages, *extra], window.limit, self.estimator) if window else None
 
-    async def ask(self, content: str, *, pinned: bool = False) -> AsyncIterator[Piece | Answer]:
+    async def ask(self, content: str, *, pinned: bool = False) -> AsyncGenerator[Piece | Answer, None]:
         """Send `content` as the next turn: yields the pieces of the answer, last the Answer.
 
         A pinned turn is kept, question and answer. Raises Overflow before anything is sent, and what `Client.chat`
@@ -143,7 +145,7 @@ class Conversation:
                     yield piece
         yield await self._answer(stream, request)
 
-    async def _pieces(self, question: Message, stream: ChatStream, request: Request) -> AsyncIterator[Piece]:
+    async def _pieces(self, question: Message, stream: ChatStream, request: Request) -> AsyncGenerator[Piece, None]:
         try:
             async with stream:
                 async for piece in stream:
@@ -207,16 +209,19 @@ class Conversation:
             if self.ollama:
                 options = replace(options, truncate=False)
         self._calls += 1
-        grew = bool(self._sent) and messages[: len(self._sent)] == self._sent
         label = replace(
             self.label,
             seq=self._calls,
             prompt_tokens_estimate=estimate_messages(messages),
             messages_pinned=sum(m.pinned for m in messages),
             messages_dropped=len(fitted.dropped) if fitted else 0,
-            cache_state="warm" if grew else "unknown",
+            cache_state="warm" if self._grew(messages) else "unknown",
         )
         return Request(messages, fitted, window, options, label)
+
+    def _grew(self, messages: tuple[Message, ...]) -> bool:
+        """Whether `messages` are those of the last answered request and more."""
+        return bool(self._sent) and messages[: len(self._sent)] == self._sent
 
     async def _summarise(self, fitted: budget.Fit, question: Message, window: budget.Window) -> budget.Fit:
         """Replace what `fitted` drops by one pinned summary; where that fails, it is only dropped, and said."""
@@ -240,15 +245,13 @@ class Conversation:
         """After a refusal of a fitted request: learn the count or the window it names. Whether another try may fit."""
         if request.window is None or request.fit is None or not self.ollama:
             return False
-        refused = cut.refusal(error.http_status, error.body)
-        estimate = request.label.prompt_tokens_estimate or 1
-        if refused is None or (request.fit.used < 0.7 * request.window.num_ctx and refused.n_prompt_tokens is None):
+        refused = cut.refusal(error.body, error.http_status)
+        if refused is None or not cut.too_long(refused, request.fit.used, request.window.num_ctx):
             return False
         self.refused_n_ctx = refused.n_ctx
-        if refused.n_prompt_tokens is not None:
-            self.ratio = max(self.ratio, min(3.0, refused.n_prompt_tokens / estimate * 1.02))
-            return True
-        self.ratio = min(3.0, self.ratio / 0.8)
+        estimate = request.label.prompt_tokens_estimate or 1
+        wanted = refused.n_prompt_tokens / estimate if refused.n_prompt_tokens else self.ratio / REFIT
+        self.ratio = max(self.ratio, min(RATIO_MAX, wanted))
         return True
 
     def _window_full(self, call: Call, request: Request) -> Call:
@@ -263,9 +266,11 @@ class Conversation:
         window = request.options.num_ctx or self.policy.window
         if call.prompt_tokens is None or window is None:
             return call
+        lost = cut.outgrew(call, self.num_ctx_loaded or window)
+        if lost:
+            self._notes.append(lost)
         previous = self.answers[-1].call if self.answers else None
-        grew = bool(self._sent) and request.messages[: len(self._sent)] == self._sent
-        evidence = cut.shrunk(previous, call, grew) if previous else None
+        evidence = cut.shrunk(previous, call, self._grew(request.messages))
         if evidence:
             return self._cut(call, "proved", evidence, request)
         suspicion = cut.suspicion(
@@ -275,21 +280,21 @@ class Conversation:
             return replace(call, cut="no")
         if not self.ollama or request.options.truncate is False:
             return self._cut(call, "suspected", suspicion, request)
-        return await self._probe(call, suspicion, request)
+        return await self._probe(call, suspicion, request, window)
 
-    async def _probe(self, call: Call, suspicion: str, request: Request) -> Call:
+    async def _probe(self, call: Call, suspicion: str, request: Request, window: int) -> Call:
         """Send the same request with `truncate: false`: a refusal proves the cut."""
         options = replace(request.options, truncate=False, num_predict=1)
         try:
             probe = await self._aside(request.messages, options, replace(request.label, purpose="probe"))
         except ServerError as error:
-            refused = cut.refusal(error.http_status, error.body)
+            refused = cut.refusal(error.body, error.http_status)
             if refused is None:
                 return self._cut(call, "suspected", suspicion, request)
             return self._cut(call, "proved", cut.refused_evidence(refused), request)
         except LabError:
             return self._cut(call, "suspected", suspicion, request)
-        if probe.call.prompt_tokens == call.prompt_tokens and not cut.is_half(call, request.options.num_ctx):
+        if probe.call.prompt_tokens == call.prompt_tokens and not cut.is_half(call, window):
             return replace(call, cut="no", cut_evidence="accepted with truncate: false")
         return self._cut(call, "suspected", suspicion, request)
 

@@ -102,7 +102,7 @@ async def _save(talk: "Talk", rest: str) -> None:
 
 
 async def _help(talk: "Talk", _: str) -> None:
-    for name, (_, text) in COMMANDS.items():
+    for name, (_action, text) in COMMANDS.items():
         talk.screen.note(f"/{name:<10} {text}")
     talk.screen.note("Alt-Enter starts a new line, Ctrl-C stops an answer")
 

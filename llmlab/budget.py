@@ -19,7 +19,7 @@ ALWAYS_KEPT = ("system", "developer")
 class Window:
     """A window of `num_ctx` tokens: `limit` of them may be filled by the prompt, `reserve` stay free for the answer.
 
-    `notice` is one line for the user where a number he gave could not be taken as it was.
+    `notice` is one line for the user where a number that was given could not be taken as it was.
     """
 
     num_ctx: int

@@ -149,9 +149,6 @@ class Estimator:
         """An uncalibrated estimate, corrected and rounded up."""
         return math.ceil(estimate * self.ratio - 1e-9)
 
-    def text(self, text: str) -> int:
-        return self.tokens(estimate_tokens(text))
-
     def message(self, message: Message) -> int:
         return self.tokens(estimate_message(message))
 

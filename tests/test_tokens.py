@@ -144,7 +144,6 @@ def test_an_estimator_corrects_the_whole_prompt_and_rounds_up_once() -> None:
     assert Estimator().messages(messages) == raw
     assert Estimator(1.1).messages(messages) == -(-raw * 11 // 10)
     assert Estimator(2.0).message(messages[0]) == 2 * estimate_message(messages[0])
-    assert Estimator(2.0).text("ok") == 2 * estimate_tokens("ok")
 
 
 def test_calibration_without_pairs_is_neutral() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from llmlab.errors import Exit, LabError, UsageError
+from llmlab.errors import Exit, UsageError
 from llmlab.report.document import Report
 from llmlab.report.formats import FORMATS
 from llmlab.report.regression import check_same, regressions
@@ -29,10 +29,14 @@ def report(
 
     `fail_on_regression` is in percent. Returns Exit.FAILED where the second run is worse than the first by more than
     that, after saying on `err` what is. A store without bench runs is said and is no failure. Raises UsageError for
-    unknown words and for runs that cannot be checked for a regression, the latter after the report is written;
-    LabError where `output` cannot be written; StoreError.
+    unknown words, an `output` that cannot be written, and runs that cannot be checked for a regression, the latter
+    after the report is written; StoreError.
     """
     out, err = out or sys.stdout, err or sys.stderr
+    if format not in FORMATS:
+        raise UsageError(f"there is no format {format!r}", f"Choose from: {', '.join(FORMATS)}")
+    if fail_on_regression is not None and not fail_on_regression >= 0:
+        raise UsageError("--fail-on-regression wants a percentage", "For example: --fail-on-regression 10")
     found = Report.of(select(store, words))
     _write(found, format, output, out)
     if not found.sides:
@@ -48,8 +52,6 @@ def report(
 
 
 def _write(found: Report, format: str, output: Path | None, out: TextIO) -> None:
-    if format not in FORMATS:
-        raise UsageError(f"there is no format {format!r}", f"Choose from: {', '.join(FORMATS)}")
     if output is None:
         FORMATS[format](found, out)
         return
@@ -57,4 +59,4 @@ def _write(found: Report, format: str, output: Path | None, out: TextIO) -> None
         with output.open("w", encoding="utf-8", newline="\n") as file:
             FORMATS[format](found, file)
     except OSError as error:
-        raise LabError(f"cannot write {output}: {error.strerror or error}", "Choose another --output") from None
+        raise UsageError(f"cannot write {output}: {error.strerror or error}", "Choose another --output") from None

@@ -9,8 +9,8 @@ from llmlab.figures import Figure, ratio
 from llmlab.findings import ceiling, reuse, warm_share
 from llmlab.report.facts import Mark
 from llmlab.report.rows import Row, experiment_rows
-from llmlab.report.side import Side
-from llmlab.report.verdict import NOT_COMPARABLE, SAME, Verdict, compare_series, tolerance
+from llmlab.report.side import Side, larger_noise
+from llmlab.report.verdict import NOT_COMPARABLE, SAME, Verdict, compare_series
 
 SERIES = {
     "prompt_length": ("ttft_ns", "prefill_tokens_per_s", "decode_tokens_per_s"),
@@ -83,7 +83,7 @@ def _series(sides: Sequence[Side], rows: Sequence[Row], experiment: str, figure:
         verdicts=(
             None,
             *(
-                compare_series(_pairs(rows, i, figure), tolerance(first.noise, side.noise))
+                compare_series(_pairs(rows, i, figure), larger_noise(first, side))
                 for i, side in enumerate(sides[1:], start=1)
             ),
         ),
@@ -178,4 +178,4 @@ def _reuse_verdict(sides: Sequence[Side], rows: Sequence[Row], other: int) -> Ve
         return NOT_COMPARABLE
     if len({reuse(share) for share in shares if share is not None}) == 1:
         return SAME
-    return compare_series(_pairs(again, other, "ttft_ns"), tolerance(sides[0].noise, sides[other].noise))
+    return compare_series(_pairs(again, other, "ttft_ns"), larger_noise(sides[0], sides[other]))

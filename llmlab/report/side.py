@@ -97,6 +97,11 @@ class Side:
         return ", ".join(filter(None, parts)) or "unknown machine"
 
 
+def larger_noise(a: Side, b: Side) -> float:
+    """The larger noise floor of two runs; 0 where neither was measured."""
+    return max(a.noise or 0, b.noise or 0)
+
+
 def plain(value: object, missing: str = MISSING) -> str:
     """Text from outside on one line, without control characters; `missing` where there is none."""
     return (one_line(str(value), 1000) if value not in (None, "") else "") or missing

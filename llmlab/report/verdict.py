@@ -9,6 +9,8 @@ TOLERANCE = 0.25
 """Relative values closer than this are the same; noisier runs need more."""
 ENOUGH = 3
 """From this many samples on, ranges that do not touch prove a difference."""
+MANY = 5
+"""The range of fewer samples than this is too narrow by chance: it is widened by the noise floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +29,26 @@ NOT_COMPARABLE = Verdict("not comparable")
 SAME = Verdict("same shape")
 
 
-def tolerance(noise_a: float | None, noise_b: float | None) -> float:
-    """How far apart relative values may be: 25 %, or twice the larger noise floor."""
-    return max(TOLERANCE, 2 * max(noise_a or 0, noise_b or 0))
+def tolerance(noise: float) -> float:
+    """How far apart relative values may be: 25 %, or twice the noise floor."""
+    return max(TOLERANCE, 2 * noise)
 
 
-def compare_series(pairs: Sequence[tuple[Figure, Figure]], t: float) -> Verdict:
+def compare_series(pairs: Sequence[tuple[Figure, Figure]], noise: float) -> Verdict:
     """The verdict on two series, given as the pairs of their comparable points, of which the first is the base.
 
-    With q = (xᵢ/x₁ of A) ÷ (xᵢ/x₁ of B): all within t → same shape; any outside t with at least three samples and
-    ranges apart, or outside 2t whatever n → differs; else it cannot be told. Fewer than two points: not comparable.
+    With q = (xᵢ/x₁ of A) ÷ (xᵢ/x₁ of B) and t the tolerance at the larger noise floor of the two runs: all within t →
+    same shape; any outside t with at least three samples and ranges apart, or outside 2t whatever n → differs; else it
+    cannot be told. Fewer than two points: not comparable.
     """
+    t = tolerance(noise)
     if len(pairs) < 2:
         return NOT_COMPARABLE
     base, outside = pairs[0], []
     for pair in pairs[1:]:
         q = (pair[0].median / base[0].median) / (pair[1].median / base[1].median)
         n = min(figure.n for figure in (*base, *pair))
-        if _outside(q, 2 * t) or (_outside(q, t) and n >= ENOUGH and _apart(base, pair)):
+        if _outside(q, 2 * t) or (_outside(q, t) and n >= ENOUGH and _apart(base, pair, noise)):
             return Verdict("differs", n)
         if _outside(q, t):
             outside.append(n)
@@ -55,11 +59,17 @@ def _outside(q: float, t: float) -> bool:
     return not 1 / (1 + t) <= q <= 1 + t
 
 
-def _apart(base: tuple[Figure, Figure], pair: tuple[Figure, Figure]) -> bool:
+def _apart(base: tuple[Figure, Figure], pair: tuple[Figure, Figure], noise: float) -> bool:
     """Whether the ranges of xᵢ/x₁, from lowest ÷ highest to highest ÷ lowest, do not touch."""
-    (low_a, high_a), (low_b, high_b) = (_ratio_range(x1, xi) for x1, xi in zip(base, pair, strict=True))
+    (low_a, high_a), (low_b, high_b) = (_ratio_range(x1, xi, noise) for x1, xi in zip(base, pair, strict=True))
     return high_a < low_b or high_b < low_a
 
 
-def _ratio_range(x1: Figure, xi: Figure) -> tuple[float, float]:
-    return xi.min / x1.max, xi.max / x1.min if x1.min > 0 else float("inf")
+def _ratio_range(x1: Figure, xi: Figure, noise: float) -> tuple[float, float]:
+    (low_1, high_1), (low_i, high_i) = _range(x1, noise), _range(xi, noise)
+    return low_i / high_1, high_i / low_1 if low_1 > 0 else float("inf")
+
+
+def _range(figure: Figure, noise: float) -> tuple[float, float]:
+    slack = 1 if figure.n >= MANY else 1 + noise
+    return figure.min / slack, figure.max * slack

@@ -1,0 +1,214 @@
+"""The server: everything put together, from the socket to the database, and taken apart again."""
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import uvicorn
+
+from llmlab.budget import DEFAULT_NUM_CTX
+from llmlab.call import utc_now
+from llmlab.errors import Exit, StoreError, UsageError
+from llmlab.machine import load_average, power_source, this_machine
+from llmlab.run import Run
+from llmlab.serve.app import Router, build_pages
+from llmlab.serve.attendance import Attendance
+from llmlab.serve.chat_events import ChatEvents
+from llmlab.serve.connection import ClientConnection
+from llmlab.serve.fitting import Fitting
+from llmlab.serve.gate import Gate
+from llmlab.serve.guard import Guard, Rules, serve_key
+from llmlab.serve.ledger import Ledger
+from llmlab.serve.metrics import Metrics
+from llmlab.serve.passage import Passage
+from llmlab.serve.proxy import Proxy
+from llmlab.serve.sessions import Sessions
+from llmlab.serve.settings import ServeSettings
+from llmlab.settings import data_folder, database_path
+from llmlab.store import Store
+from llmlab.target import Target, open_target
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 30
+AFTER_GRACE_S = 2.0
+CHECK_SAVED_S = 5.0
+
+
+async def run(settings: ServeSettings) -> Exit:
+    """Listen, find the model, open the database, serve, and leave nothing behind."""
+    rules = Rules(settings.bind, settings.allow_hosts, settings.origins, serve_key(settings.bind))
+    with listening(settings.bind, settings.port) as sock, Store.open(database_path(settings.db)) as store:
+        async with open_target(settings.choice, say) as target, recorded(settings, target, store) as run_id:
+            ending = await Service(settings, target, store, run_id, rules).serve(sock)
+    return Exit.INTERRUPTED if ending == signal.SIGINT else Exit.OK
+
+
+def say(line: str) -> None:
+    """One line for the person who started the server."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket bound to `host` and `port` (0: a free one). UsageError where it cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host.strip("[]"), port))
+            sock.listen(BACKLOG)
+        except OSError as error:
+            raise _not_bound(host, port, error) from None
+        yield sock
+    finally:
+        sock.close()
+
+
+def _not_bound(host: str, port: int, error: OSError) -> UsageError:
+    if error.errno == errno.EADDRINUSE:
+        return UsageError(f"port {port} of {host} is taken by another program", "Choose another with --port")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return UsageError(f"port {port} is not allowed to this user", "Choose one above 1023 with --port")
+    return UsageError(f"cannot listen at {host}:{port} ({error.strerror or error})", "Choose another --bind or --port")
+
+
+@asynccontextmanager
+async def recorded(settings: ServeSettings, target: Target, store: Store) -> AsyncIterator[str]:
+    """A run in the store around the server."""
+    machine = this_machine(data_folder())
+    store.save_machine(machine)
+    store.save_model(target.model)
+    run = Run(
+        command="serve",
+        tag=settings.tag,
+        machine_id=machine.id,
+        model_id=target.model.id,
+        server_kind=target.facts.kind,
+        server_version=target.facts.version,
+        num_ctx=settings.num_ctx or (DEFAULT_NUM_CTX if target.api == "ollama" else target.window),
+        power=power_source(),
+        load_average=load_average(),
+    )
+    store.start_run(run)
+    outcome = "failed"
+    try:
+        yield run.id
+        outcome = "ok"
+    finally:
+        store.update_run(run.id, outcome=outcome, finished_utc=utc_now())
+
+
+class Service:
+    """The parts of one running server."""
+
+    def __init__(self, settings: ServeSettings, target: Target, store: Store, run_id: str, rules: Rules) -> None:
+        self.settings = settings
+        self.target = target
+        self.store = store
+        self.gate = Gate(settings.max_parallel, settings.max_queue)
+        self.attendance = Attendance()
+        self.sessions = Sessions()
+        self.metrics = Metrics(lambda: self.gate.running, lambda: self.gate.waiting, lambda: len(self.sessions))
+        self.ledger = Ledger(target, store, run_id, self.metrics, keep_text=settings.keep_text)
+        self.app = self._build(rules)
+        self.ending: int | None = None
+
+    def _build(self, rules: Rules) -> Guard:
+        settings = self.settings
+        chat = ChatEvents(self.ledger, self.gate, self.attendance, self.sessions, settings)
+        fitting = Fitting(self.ledger, on=settings.budget is True, num_ctx=settings.num_ctx, reserve=settings.reserve)
+        passage = Passage(self.target, self.attendance)
+        proxy = Proxy(self.ledger, self.gate, self.attendance, fitting, passage)
+        router = Router(build_pages(chat, self.metrics), proxy, passage)
+        return Guard(router, rules, settings.max_body_bytes, settings.body_timeout_s)
+
+    async def serve(self, sock: socket.socket) -> int | None:
+        """Serve on `sock` until a signal comes; which one it was."""
+        config = uvicorn.Config(
+            self.app,
+            http=ClientConnection,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(self.settings.grace_s + AFTER_GRACE_S),
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        server = Uvicorn(config)
+        with signals(lambda number: self._stop(server, number)):
+            self._greet(sock)
+            watch = asyncio.create_task(self._watch_store())
+            try:
+                await server.serve(sockets=[sock])
+            finally:
+                watch.cancel()
+                await self.ledger.settle()
+        return self.ending
+
+    def _stop(self, server: "Uvicorn", number: int) -> None:
+        """The first signal lets streams finish for a moment, the second does not."""
+        if self.ending is None:
+            self.ending = number
+            server.should_exit = True
+            asyncio.get_running_loop().call_later(self.settings.grace_s, self.attendance.dismiss)
+        else:
+            server.force_exit = True
+            self.attendance.dismiss()
+
+    def _greet(self, sock: socket.socket) -> None:
+        port = sock.getsockname()[1]
+        host = self.settings.bind
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{port}"
+        say(f"llmlab serves {self.target.model.name} of {self.target.server.shown} at {url} (Ctrl-C stops)")
+        say(f"  page            {url}/")
+        say(f"  Ollama clients  OLLAMA_HOST={url}")
+        say(f"  OpenAI clients  base_url={url}/v1")
+
+    async def _watch_store(self) -> None:
+        """Say it once when rows cannot be saved, and once when they can again."""
+        failing = False
+        while True:
+            await asyncio.sleep(CHECK_SAVED_S)
+            try:
+                await self.store.saved()
+                if failing:
+                    say("the database takes rows again; nothing was lost")
+                failing = False
+            except StoreError as error:
+                if not failing:
+                    say(f"Error: {error}")
+                failing = True
+
+
+class Uvicorn(uvicorn.Server):
+    """uvicorn without its own signal handlers: it would raise a signal again before the last rows are saved."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextmanager
+def signals(stop: Callable[[int], None]) -> Iterator[None]:
+    """Call `stop` on the loop for Ctrl-C and SIGTERM, in place of whatever did it before."""
+    loop = asyncio.get_running_loop()
+    before: dict[int, object] = {}
+    with suppress(ValueError):  # only the main thread may set signal handlers
+        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+            before[number] = signal.signal(number, lambda n, _: loop.call_soon_threadsafe(stop, n))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

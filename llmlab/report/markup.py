@@ -39,13 +39,14 @@ def styles() -> str:
 def body(report: Report, links: Sequence[str] = ()) -> str:
     """The report as one element: findings, what differs, tables with their charts, shape, what to expect.
 
-    `links` has an address per run, to be linked from its line; none in a file that stands alone.
+    `links` has an address per run, to be linked from its line; then what differs comes first and the findings last.
     """
     return f'<div class="llmlab report">{"".join(_parts(report, links))}</div>'
 
 
 def _parts(report: Report, links: Sequence[str]) -> Iterator[str]:
-    yield _findings(report)
+    if not links:
+        yield _findings(report)
     yield _runs(report, links)
     yield _table(difference_table(report))
     drawn = {chart.name: chart for chart in charts(report)}
@@ -55,6 +56,8 @@ def _parts(report: Report, links: Sequence[str]) -> Iterator[str]:
         yield f'<div class="charts">{figures}</div>'
     yield _table(shape_table(report))
     yield _table(prediction_table(report))
+    if links:
+        yield _findings(report)
 
 
 def _findings(report: Report) -> str:
@@ -105,7 +108,8 @@ def _chart(chart: Chart) -> str:
     keys = "".join(map(_key, chart.keys))
     legend = f'<ul class="keys">{keys}</ul>' if keys else ""
     caption = f"<figcaption><strong>{escape(chart.title)}</strong> {escape(chart.caption)}{legend}</figcaption>"
-    return f'<figure class="chart" data-chart="{chart.name}">{caption}<div class="panels">{"".join(chart.panels)}</div></figure>'
+    panels = "".join(chart.panels)
+    return f'<figure class="chart" data-chart="{chart.name}">{caption}<div class="panels">{panels}</div></figure>'
 
 
 def _key(key: Key) -> str:

@@ -1,0 +1,36 @@
+"""What Datasette says of tables and columns, and what it offers to filter by."""
+
+from functools import cache
+from typing import Any
+
+from llmlab.store.columns import MEANINGS, PURPOSES
+
+FACETS = {
+    "runs": ["command", "tag", "server_kind", "outcome"],
+    "calls": ["purpose", "experiment", "outcome", "cut"],
+    "call_rates": ["purpose", "experiment", "outcome"],
+    "cells": ["experiment", "variant"],
+    "models": ["family", "quantization"],
+}
+NEWEST_FIRST = {"runs": "started_utc", "run_summary": "started_utc"}
+LABELS = {"runs": "tag", "models": "name", "machines": "cpu"}
+
+
+@cache
+def database_metadata() -> dict[str, Any]:
+    """Datasette's metadata of one llmlab database."""
+    return {
+        "description": "Runs and calls of language models, recorded by llmlab. NULL is not reported, which is not 0.",
+        "tables": {name: _table(name) for name in MEANINGS},
+    }
+
+
+def _table(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": PURPOSES[name], "columns": dict(MEANINGS[name])}
+    if name in FACETS:
+        found["facets"] = FACETS[name]
+    if name in NEWEST_FIRST:
+        found["sort_desc"] = NEWEST_FIRST[name]
+    if name in LABELS:
+        found["label_column"] = LABELS[name]
+    return found

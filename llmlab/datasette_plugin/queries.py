@@ -1,0 +1,86 @@
+"""Canned queries: questions to the whole file that a person has of it."""
+
+_MODEL = "LEFT JOIN models ON models.id = c.model_id"
+
+QUERIES: dict[str, dict[str, str]] = {
+    "slowest_first_tokens": {
+        "title": "Slowest first tokens",
+        "description": "The calls that waited longest for their first token, and what the server says of the wait.",
+        "sql": f"""
+WITH slowest AS (
+  SELECT * FROM calls WHERE ttft_ns IS NOT NULL ORDER BY ttft_ns DESC LIMIT 100
+)
+SELECT c.ttft_ns / 1e9 AS ttft_s, c.load_ns / 1e9 AS load_s, c.prefill_ns / 1e9 AS prefill_s,
+  (c.ttft_ns - coalesce(c.load_ns, 0) - c.prefill_ns) / 1e9 AS unexplained_s, c.in_flight, c.prompt_tokens,
+  c.cached_tokens, models.name AS model, c.num_ctx, c.purpose, c.experiment, c.size, c.started_utc, c.run_id
+FROM slowest AS c {_MODEL}
+ORDER BY c.ttft_ns DESC""",
+    },
+    "calls_that_were_cut": {
+        "title": "Calls that were cut",
+        "description": "Calls of which the server read only a part, proved or suspected, and how that is known.",
+        "sql": f"""
+SELECT c.started_utc, c.cut, c.cut_evidence, c.prompt_tokens_estimate AS sent_tokens_estimate,
+  c.prompt_tokens AS read_tokens, coalesce(c.num_ctx_loaded, c.num_ctx) AS window_tokens, c.messages_sent, c.purpose,
+  c.recalled, models.name AS model, c.run_id
+FROM calls AS c {_MODEL}
+WHERE c.cut IN ('proved', 'suspected')
+ORDER BY c.started_utc DESC LIMIT 500""",
+    },
+    "estimate_error_by_model": {
+        "title": "Estimate error by model",
+        "description": "How far the estimate, before calibration, is from what the server counts; uncut calls only.",
+        "sql": f"""
+SELECT models.name AS model, count(*) AS calls,
+  avg(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate) AS counted_per_estimated,
+  min(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate) AS lowest,
+  max(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate) AS highest,
+  avg(abs(c.prompt_tokens_estimate - c.prompt_tokens) * 100.0 / c.prompt_tokens) AS mean_error_percent
+FROM calls AS c {_MODEL}
+WHERE c.outcome = 'ok' AND coalesce(c.cut, 'no') = 'no' AND c.prompt_tokens > 0 AND c.prompt_tokens_estimate > 0
+GROUP BY c.model_id ORDER BY calls DESC""",
+    },
+    "drift_inside_a_run": {
+        "title": "Drift inside a run",
+        "description": "The anchor calls of a run in their order: the same small cold call, ÷ the first one. "
+        "Give the id of a run or its end; without one it is the newest bench run.",
+        "sql": """
+WITH chosen AS (
+  SELECT id FROM runs
+  WHERE CASE WHEN coalesce(:run, '') = '' THEN command = 'bench' ELSE id LIKE '%' || upper(trim(:run)) END
+  ORDER BY started_utc DESC LIMIT 1
+), anchors AS (
+  SELECT r.run_id, r.seq, r.started_utc, r.ttft_s - coalesce(r.load_s, 0) AS wait_s,
+    coalesce(r.decode_tokens_per_s, r.user_tokens_per_s) AS decode_tokens_per_s
+  FROM call_rates AS r
+  WHERE r.run_id = (SELECT id FROM chosen) AND r.purpose = 'anchor' AND r.outcome = 'ok'
+)
+SELECT seq, started_utc, wait_s, wait_s / first_value(wait_s) OVER (ORDER BY seq) AS wait_to_first,
+  decode_tokens_per_s,
+  decode_tokens_per_s / first_value(decode_tokens_per_s) OVER (ORDER BY seq) AS decode_to_first, run_id
+FROM anchors ORDER BY seq""",
+    },
+    "bench_against_everyday_chats": {
+        "title": "Bench against everyday chats",
+        "description": "Does everyday use feel as the bench says? Means of ok calls by model and prompt length.",
+        "sql": """
+WITH sorted AS (
+  SELECT model_id, purpose = 'measured' AS bench, ttft_ns, decode_ns, output_tokens,
+    CASE WHEN prompt_tokens < 256 THEN 0 WHEN prompt_tokens < 1024 THEN 256 WHEN prompt_tokens < 2048 THEN 1024
+      WHEN prompt_tokens < 4096 THEN 2048 ELSE 4096 END AS prompt_tokens_from
+  FROM calls
+  WHERE outcome = 'ok' AND prompt_tokens > 0
+    AND (purpose = 'answer' OR (purpose = 'measured' AND experiment = 'prompt_length'))
+)
+SELECT models.name AS model, prompt_tokens_from, sum(bench) AS bench_calls, sum(NOT bench) AS chat_calls,
+  avg(CASE WHEN bench THEN ttft_ns END) / 1e9 AS bench_ttft_s,
+  avg(CASE WHEN NOT bench THEN ttft_ns END) / 1e9 AS chat_ttft_s,
+  sum(CASE WHEN bench AND decode_ns > 0 THEN output_tokens END) * 1e9
+    / sum(CASE WHEN bench AND output_tokens > 0 THEN decode_ns END) AS bench_decode_tokens_per_s,
+  sum(CASE WHEN NOT bench AND decode_ns > 0 THEN output_tokens END) * 1e9
+    / sum(CASE WHEN NOT bench AND output_tokens > 0 THEN decode_ns END) AS chat_decode_tokens_per_s
+FROM sorted LEFT JOIN models ON models.id = sorted.model_id
+GROUP BY sorted.model_id, prompt_tokens_from
+ORDER BY model, prompt_tokens_from""",
+    },
+}

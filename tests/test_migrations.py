@@ -187,6 +187,9 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path, conte
 def test_an_empty_file_becomes_a_database(tmp_path):
     path = tmp_path / "lab.db"
     path.touch()
+    with Store.read(path) as store:
+        assert store.runs() == []
+    assert path.stat().st_size == 0
     with Store.open(path) as store:
         assert store.runs() == []
 

@@ -106,6 +106,14 @@ def test_unknown_machines_and_models_are_none(store):
     assert store.model("nowhere") is None
 
 
+@pytest.mark.parametrize("text", ["thinking", "{}", "7", ""])
+def test_capabilities_that_another_program_wrote_are_no_traceback(store, text):
+    store.save_model(MODEL)
+    store.flush()
+    store.db["models"].update(MODEL.id, {"capabilities": text})
+    assert store.model(MODEL.id) == replace(MODEL, capabilities=None)
+
+
 def test_calls_come_in_the_order_they_were_made(store):
     run = run_with(store, Call(seq=2), Call(seq=10), Call(seq=1))
     assert [call.seq for call in store.calls(run.id)] == [1, 2, 10]
@@ -139,11 +147,28 @@ def test_what_is_known_of_a_model_is_not_forgotten(store):
     assert store.model(MODEL.id) == replace(MODEL, quantization="Q4_K_M")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 2**64 - 1, 2**63, -1, -(2**63) - 1])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), float("-inf"), 2**64 - 1, 2**63, -1, -(2**63) - 1, 0.5, "12", b"1", [1], {}]
+)
 def test_a_figure_that_cannot_be_held_is_null_with_a_note_and_the_rest_is_kept(store, value):
     run = run_with(store, replace(FULL, total_ns=value))
     (call,) = store.calls(run.id)
     assert call == replace(FULL, run_id=run.id, total_ns=None, flags="short_answer,unstorable_total_ns")
+
+
+@pytest.mark.parametrize("column", ["done_reason", "error", "variant", "timing_source", "cut_evidence"])
+@pytest.mark.parametrize("value", [{"type": "stop"}, ["stop"], b"stop", float("nan")])
+def test_what_is_no_text_is_null_with_a_note_and_the_rest_is_kept(store, column, value):
+    run = run_with(store, replace(FULL, **{column: value}))
+    (call,) = store.calls(run.id)
+    flags = ",".join(sorted(["short_answer", f"unstorable_{column}"]))
+    assert call == replace(FULL, run_id=run.id, flags=flags, **{column: None})
+
+
+def test_a_whole_number_that_came_as_a_float_is_a_whole_number(store):
+    run = run_with(store, Call(total_ns=12.0))
+    assert store.db.execute("SELECT typeof(total_ns), total_ns FROM calls").fetchall() == [("integer", 12)]
+    assert store.calls(run.id)[0].flags is None
 
 
 def test_the_largest_figure_is_held(store):
@@ -185,7 +210,7 @@ def test_a_row_the_schema_refuses_is_told_once_and_holds_nobody_up(store):
     store.add(Call(run_id=run.id, seq=1))
     store.add(Call(run_id="no such run"))
     store.add(Call(run_id=run.id, outcome="great"))
-    store.add(Call(run_id=run.id, error={"not": "text"}))
+    store.add(Call(run_id=run.id, purpose=None))
     store.add(Call(run_id=run.id, seq=2))
     with pytest.raises(StoreError, match=r"refused 3 rows: FOREIGN KEY constraint failed\. All other rows are saved"):
         store.flush()

@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -69,14 +69,13 @@ def readable(path: Path) -> Iterator[str]:
     A copy is needed where the file is of an older schema, or where its folder cannot be written while a -wal file holds
     rows that are not in the main file yet.
     """
-    with tempfile.TemporaryDirectory(prefix="llmlab-", ignore_cleanup_errors=True) as folder:
+    with ExitStack() as copies:
         try:
             had_wal = _wal(path).exists()
-            uri = _reachable(path, Path(folder))
+            uri = _reachable(path, copies)
             with closing(connect(uri)) as connection:
-                stands = state(connection, path)
-                if stands is not State.CURRENT:
-                    uri = _upgraded_copy(connection, path, Path(folder))
+                if state(connection, path) is not State.CURRENT:
+                    uri = _upgraded_copy(connection, path, copies)
         except (sqlite3.Error, OSError) as error:
             raise store_error(path, error) from None
         try:
@@ -107,7 +106,7 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
             time.sleep(0.01)
 
 
-def _reachable(path: Path, folder: Path) -> str:
+def _reachable(path: Path, copies: ExitStack) -> str:
     """A URI by which `path` can be read as it stands now, its -wal file included."""
     if not path.is_file():
         raise StoreError(f"there is no database {path}", "Check the path")
@@ -121,14 +120,14 @@ def _reachable(path: Path, folder: Path) -> str:
     wal = _wal(path)
     if not wal.exists() or wal.stat().st_size == 0:
         return database_uri(path, "mode=ro&immutable=1")
-    copy = folder / "read.db"
+    copy = _new_folder(copies) / "read.db"
     shutil.copyfile(path, copy)
     shutil.copyfile(wal, _wal(copy))
     return database_uri(copy, "mode=rw")
 
 
-def _upgraded_copy(connection: sqlite3.Connection, path: Path, folder: Path) -> str:
-    copy = folder / "upgraded.db"
+def _upgraded_copy(connection: sqlite3.Connection, path: Path, copies: ExitStack) -> str:
+    copy = _new_folder(copies) / "upgraded.db"
     with closing(sqlite3.connect(copy)) as target:
         connection.backup(target)
     uri = database_uri(copy, "mode=rw")
@@ -138,6 +137,10 @@ def _upgraded_copy(connection: sqlite3.Connection, path: Path, folder: Path) -> 
         except sqlite3.Error as error:
             raise upgrade_failed(path, error) from None
     return uri
+
+
+def _new_folder(copies: ExitStack) -> Path:
+    return Path(copies.enter_context(tempfile.TemporaryDirectory(prefix="llmlab-", ignore_cleanup_errors=True)))
 
 
 def _tidy(path: Path) -> None:

@@ -12,6 +12,14 @@ One SQLite file; `llmlab db path` says where. Printed from the code by `python -
 
 Times end in `_ns` in tables and in `_s` in views, rates in `_tokens_per_s`, sizes in `_bytes`, moments in `_utc`.
 NULL means that the server did not report it or nobody could know it; it never means 0.
+
+To look at the file with other programs: `datasette llmlab.db` and `sqlite3 llmlab.db` are right at any time. Never
+open a file that is being written as immutable (`datasette -i`): its newest rows are in the `-wal` file beside it, which
+is not read then. `llmlab export` makes a file without one, which may be opened as immutable and in a folder that cannot
+be written. To copy a file that is in use, use `llmlab export` too, or `VACUUM INTO`.
+
+`run_summary` and `cells` are quick for one run (`WHERE id = …`, `WHERE run_id = …`) and for the newest runs
+(`ORDER BY id DESC LIMIT …`: ids sort by time), whatever the size of the file.
 """
 
 

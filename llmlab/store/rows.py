@@ -22,18 +22,21 @@ _CALL_FIGURES = frozenset(f.name for f in fields(Call) if f.type in (int, int | 
 _LARGEST = 2**63 - 1
 
 
-def storable(value: Any, *, figure: bool = False) -> Any:
-    """`value` as SQLite can hold it; None for NaN, infinity, integers beyond 64 bits and, in a `figure`, below zero."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return value if (0 if figure else -_LARGEST - 1) <= value <= _LARGEST else None
-    if isinstance(value, float):
-        return value if math.isfinite(value) and not (figure and value < 0) else None
+def storable(value: Any) -> Any:
+    """`value` as SQLite can hold it; None for NaN, infinity, integers beyond 64 bits and what is no plain value."""
     if isinstance(value, str):
         # Lone surrogates have no UTF-8 form.
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
+    if isinstance(value, int):
+        return value if -_LARGEST - 1 <= value <= _LARGEST else None
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def storable_figure(value: Any) -> int | None:
+    """`value` as a count or a duration: a whole number from zero up to 64 bits, else None."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value <= _LARGEST else None
 
 
 def save_call(connection: sqlite3.Connection, call: Call, texts: tuple[str, str] | None) -> None:
@@ -41,7 +44,7 @@ def save_call(connection: sqlite3.Connection, call: Call, texts: tuple[str, str]
     row: dict[str, Any] = {}
     lost: list[str] = []
     for name, value in zip(CALL_COLUMNS, map(call.__getattribute__, CALL_COLUMNS), strict=True):
-        row[name] = stored = storable(value, figure=name in _CALL_FIGURES)
+        row[name] = stored = storable_figure(value) if name in _CALL_FIGURES else storable(value)
         if stored is None and value is not None:
             lost.append(name)
     for name in lost:
@@ -77,9 +80,17 @@ def run_of(row: Iterable[Any]) -> Run:
 def model_of(row: Iterable[Any]) -> Model:
     """The model of a row of MODEL_COLUMNS."""
     values = dict(zip(MODEL_COLUMNS, row, strict=True))
-    if values["capabilities"] is not None:
-        values["capabilities"] = tuple(json.loads(values["capabilities"]))
+    values["capabilities"] = _words(values["capabilities"])
     return Model(**values)
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    """A JSON list of words; None for anything else that another program may have put there."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return tuple(map(str, found)) if isinstance(found, list) else None
 
 
 def machine_of(row: Iterable[Any]) -> Machine:

@@ -332,6 +332,21 @@ def test_a_folder_is_no_database(tmp_path, opened):
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("path", ["/proc/none/lab.db", "a\0b"])
+@posix_only
+def test_a_path_that_cannot_be_a_database_is_told(path):
+    with pytest.raises(StoreError, match=r"the database .* (cannot be|gives an error)"):
+        Store.open(Path(path))
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_it(tmp_path):
+    link = tmp_path / "lab.db"
+    link.symlink_to(tmp_path / "disk" / "real.db")
+    started(link).close()
+    assert [p.name for p in (tmp_path / "disk").iterdir()] == ["real.db"]
+    assert calls_in(link) == 0
+
+
 def test_a_folder_below_a_file_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(

@@ -43,7 +43,7 @@ def open_writable(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     try:
         _create(path)
         connection = connect(database_uri(path, "mode=rw"), busy_timeout_s=busy_timeout_s)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, ValueError) as error:
         raise store_error(path, error) from None
     try:
         stands = state(connection, path)
@@ -86,10 +86,11 @@ def readable(path: Path) -> Iterator[str]:
 
 
 def _create(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    real = Path(os.path.realpath(path))  # a link may point to a file that is not made yet
+    real.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    if path.is_dir():
+        os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    if real.is_dir():
         raise IsADirectoryError(0, "it is a folder", str(path))
 
 

@@ -10,7 +10,6 @@ _KNOWN = (
     ("SQLITE_BUSY", "is locked by another program", "Close what holds it (a database browser?) and try again"),
     ("SQLITE_LOCKED", "is locked by another program", "Close what holds it (a database browser?) and try again"),
     ("SQLITE_FULL", "cannot grow: the disk is full", "Free some space and try again"),
-    ("SQLITE_READONLY_DBMOVED", "was moved or removed while in use", "Put it back and try again"),
     (
         "SQLITE_READONLY",
         "cannot be written",
@@ -25,6 +24,10 @@ _KNOWN = (
     ("SQLITE_CORRUPT", "is damaged", "Keep a copy; the sqlite3 program's .recover command can save most rows"),
     ("SQLITE_IOERR", "cannot be read or written: the disk reports an error", "See that the disk is well and not full"),
 )
+
+
+class MovedError(Exception):
+    """The file was moved, removed or replaced while it was open: it would take rows and forget them."""
 
 
 def store_error(path: Path, error: Exception, *, unsaved: int = 0) -> StoreError:
@@ -45,7 +48,7 @@ def _words(error: Exception) -> tuple[str, str]:
     for start, what, hint in _KNOWN:
         if name.startswith(start):
             return what, hint
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, MovedError):
         return "was moved or removed while in use", "Put it back and try again"
     if isinstance(error, OSError):
         return f"cannot be used: {error.strerror or error}", "Choose another file with --db or LLMLAB_DB"

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from llmlab.errors import StoreError
-from llmlab.store.fault import count, store_error
+from llmlab.store.fault import MovedError, count, store_error
 
 Write = Callable[[sqlite3.Connection], None]
 
@@ -116,7 +116,7 @@ class Writer:
         refused: list[str] = []
         try:
             if _identity(self._path) != self._file:
-                raise FileNotFoundError(str(self._path))
+                raise MovedError
             self._connection.execute("BEGIN IMMEDIATE")
             for write in batch:
                 try:
@@ -176,7 +176,10 @@ def _finish(future: "Future[None]", error: StoreError | None) -> None:
             future.set_exception(error)
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    """Which file this is: a file removed or replaced while open takes rows and forgets them."""
-    found = os.stat(path)  # noqa: PTH116 - runs once a batch; Path.stat is twice as slow
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is at `path`; None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - runs once a batch; Path.stat is twice as slow
+    except FileNotFoundError:
+        return None
     return found.st_dev, found.st_ino

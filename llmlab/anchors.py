@@ -7,7 +7,7 @@ from statistics import median
 from llmlab.call import Call, has_flag
 
 DRIFT_CAUTION = 0.10
-"""A run that became slower or faster by more than this fraction is marked."""
+"""A run that became slower or faster by more than this fraction is marked, if its noise does not explain it."""
 
 
 def drift_fraction(calls: Sequence[Call]) -> float | None:
@@ -20,12 +20,24 @@ def drift_fraction(calls: Sequence[Call]) -> float | None:
     return max(drifts, key=abs, default=None)
 
 
+def is_drifting(calls: Sequence[Call]) -> bool:
+    """Whether the drift is over 10 % and larger than what the anchors scatter around it."""
+    return any(_drifts(times) for times in _series(calls))
+
+
 def noise_floor(calls: Sequence[Call]) -> float | None:
     """The spread of the run's anchors, (max − min) ÷ median, of the wait or the time per token, whichever is larger.
 
     None with fewer than three anchors.
     """
     return max(((max(times) - min(times)) / median(times) for times in _series(calls)), default=None)
+
+
+def _drifts(times: Sequence[float]) -> bool:
+    slope = _slope(times)
+    straight = [time - slope * index for index, time in enumerate(times)]
+    drift = abs(slope) * (len(times) - 1)
+    return drift > DRIFT_CAUTION * median(times) and drift > max(straight) - min(straight)
 
 
 def _series(calls: Sequence[Call]) -> list[list[float]]:

@@ -9,6 +9,8 @@ from llmlab.run import Run
 
 CEILING = 0.85
 """The ceiling is reached with the fewest users that get this fraction of the highest total speed."""
+STEADY = 0.95
+"""A speed that falls by less than this holds."""
 FREE, REUSED = 0.25, 0.7
 """A repeated prompt that waits less than these fractions of a cold one is almost free, or partly reused."""
 
@@ -106,7 +108,7 @@ def word_finding(measured: Sequence[Cell]) -> str | None:
         return (
             f"The word came back after {turns} turns: nothing was lost at this window." if plain[-1].recalled else None
         )
-    why = f", {lost.reasons[0]}" if lost.reasons else ""
+    why = f" ({lost.reasons[0]})" if lost.reasons else ""
     pinned = find_cell(measured, "overflow", "budget_pin")
     kept = ""
     if pinned and pinned.asked:
@@ -129,7 +131,10 @@ def _changes(short: Cell, long: Cell) -> str:
     for name, word in (("prefill_tokens_per_s", "prefill"), ("decode_tokens_per_s", "decode")):
         a, b = short.median(name), long.median(name)
         if a and b:
-            verb = "falls" if b / a < 0.95 else "rises" if b / a > 1.05 else "stays, going"
+            if STEADY < b / a < 1 / STEADY:
+                parts.append(f"{word} holds at {format_speed(b)}")
+                continue
+            verb = "falls" if b < a else "rises"
             verb = f" {verb}" if not parts or verb not in parts[-1] else ""
             parts.append(f"{word}{verb} from {format_speed(a).removesuffix(' tok/s')} to {format_speed(b)}")
     return f" {' and '.join(parts).capitalize()}." if parts else ""

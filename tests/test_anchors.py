@@ -3,7 +3,7 @@
 import pytest
 from lesson_runs import anchors, prompt_call
 
-from llmlab.anchors import drift_fraction, noise_floor
+from llmlab.anchors import drift_fraction, is_drifting, noise_floor
 
 
 def test_a_steady_run_has_neither() -> None:
@@ -20,6 +20,13 @@ def test_one_hiccup_is_noise_and_no_drift() -> None:
     calls = anchors([2.0, 2.0, 4.0, 2.0, 2.0])
     assert drift_fraction(calls) == 0
     assert noise_floor(calls) == pytest.approx(1.0)
+
+
+def test_drift_is_told_from_noise() -> None:
+    assert is_drifting(anchors([2.0, 2.1, 2.2, 2.3, 2.4]))
+    assert not is_drifting(anchors([2.0, 2.3, 1.9, 2.4, 2.2]))
+    assert not is_drifting(anchors([2.0, 2.02, 2.04, 2.06]))
+    assert not is_drifting([])
 
 
 def test_a_slower_decode_is_drift_too() -> None:

@@ -88,6 +88,15 @@ def test_differences_come_first(lab: Lab, db: Path) -> None:
     assert line.split() == ["server", "ollama", "0.12.6", "ollama", "0.13.0", "caution:", "other", "server"]
 
 
+def test_runs_that_differ_in_nothing_are_said_to_be_comparable(lab: Lab, db: Path) -> None:
+    for tag in "ab":
+        run = lesson_run(1, tag=tag, findings_json='{"marks": ["memory is low: 0.4 GiB free"]}')
+        keep(db, run, lesson_calls(1), QWEN)
+    out = lab("report").stdout
+    assert "Yes: nothing that matters differs between the runs." in out
+    assert "- b: memory is low: 0.4 GiB free" in out
+
+
 def test_no_words_mean_the_two_newest_bench_runs(lab: Lab, db: Path) -> None:
     old, older_newest, newest = (bench(db, tag, minute) for tag, minute in (("a", 1), ("b", 2), ("c", 3)))
     keep(db, Run(command="chat", tag="talk"), [])
@@ -161,7 +170,7 @@ def test_more_than_two_runs_have_a_column_each(lab: Lab, db: Path) -> None:
         "not",
         "known",
     ]
-    assert "b against a" in out and "c against a" in out
+    assert "verdicts against a" in out and "verdict on c" in out
 
 
 def test_a_run_with_other_cells_leaves_gaps_and_no_nonsense(lab: Lab, db: Path) -> None:

@@ -65,8 +65,9 @@ def experiment_table(sides: Sequence[Side], experiment: str, rows: Sequence[Row]
 def _long_table(
     title: str, sides: Sequence[Side], columns: Sequence[Column], rows: Sequence[Row], notes: Sequence[str]
 ) -> Table:
+    columns = [c for c in columns if c.heading != "n" or _disagree(c, rows)]
     shown = [
-        [column.heading, row_name(row), *(column.text(c, False) if c else MISSING for c in row.cells), row.verdict]
+        [column.heading, row_name(row), *(_text(column, cell) for cell in row.cells), row.verdict]
         for column in columns
         for row in rows
     ]
@@ -77,6 +78,14 @@ def _long_table(
         left=frozenset({0, 1, len(sides) + 2}),
         notes=notes,
     )
+
+
+def _disagree(column: Column, rows: Sequence[Row]) -> bool:
+    return any(len({_text(column, cell) for cell in row.cells}) > 1 for row in rows)
+
+
+def _text(column: Column, cell: Cell | None) -> str:
+    return column.text(cell, False) if cell else MISSING
 
 
 def row_name(row: Row) -> str:

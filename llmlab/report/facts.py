@@ -6,7 +6,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from llmlab.anchors import DRIFT_CAUTION
 from llmlab.figures import MISSING, format_count, format_percent
 from llmlab.report.side import Side, plain
 
@@ -53,11 +52,11 @@ def facts(sides: Sequence[Side]) -> list[Fact]:
         _unless_equal(_fact("server", sides, lambda s: s.server), "other server"),
         _unless_equal(_window(sides), "other window"),
         _unless_equal(_fact("slots", sides, lambda s: s.run.slots), "other slots", experiments=("users",)),
-        _where_any(_fact("on the GPU", sides, lambda s: s.gpu_share, format_percent), sides, _spilled, "GPU spill"),
-        _where_any(_fact("power", sides, lambda s: s.run.power), sides, lambda v: v == "battery", "on battery"),
-        _where_any(_busy(sides), sides, lambda v: v > BUSY_LOAD, "busy CPU"),
-        _where_any(_drift(sides), sides, lambda v: abs(v) > DRIFT_CAUTION, "drift"),
-        _where_any(_fact("ended", sides, lambda s: s.run.outcome or "unfinished"), sides, _cut_short, "run cut short"),
+        _where_any(_fact("on the GPU", sides, lambda s: s.gpu_share, format_percent), _spilled, "GPU spill"),
+        _where_any(_fact("power", sides, lambda s: s.run.power), lambda v: v == "battery", "on battery"),
+        _where_any(_busy(sides), lambda v: v > BUSY_LOAD, "busy CPU"),
+        _drift(sides),
+        _where_any(_fact("ended", sides, lambda s: s.run.outcome or "unfinished"), _cut_short, "run cut short"),
         _answer_length(sides, "answer length", "num_predict", ("prompt_length", "repeat_prompt")),
         _answer_length(sides, "answer length of users", "users_predict", ("users",)),
         _unless_equal(_fact("bench version", sides, lambda s: s.run.bench_version), "other bench version", Mark.no),
@@ -88,12 +87,10 @@ def _unless_equal(fact: Fact, why: str, mark: Mark = Mark.caution, experiments: 
     return replace(fact, mark=mark, why=f"{fact.name} not known" if unknown else why, experiments=experiments)
 
 
-def _where_any(fact: Fact, sides: Sequence[Side], bad: Callable[[Any], bool], why: str) -> Fact:
+def _where_any(fact: Fact, bad: Callable[[Any], bool], why: str) -> Fact:
     """`fact`, marking the rows where it is bad in any run, even in all of them."""
-    guilty = [side.label for side, v in zip(sides, fact.values, strict=True) if v is not None and bad(v)]
-    if not guilty:
-        return fact
-    return replace(fact, mark=Mark.caution, why=why if len(sides) == 1 else f"{why} ({', '.join(guilty)})")
+    is_bad = any(v is not None and bad(v) for v in fact.values)
+    return replace(fact, mark=Mark.caution, why=why) if is_bad else fact
 
 
 def _answer_length(sides: Sequence[Side], name: str, key: str, experiments: tuple[str, ...]) -> Fact:
@@ -127,7 +124,8 @@ def _busy(sides: Sequence[Side]) -> Fact:
 
 def _drift(sides: Sequence[Side]) -> Fact:
     shown = partial(format_percent, sign=True)
-    return replace(_fact("drift", sides, lambda s: s.drift, shown), telling=False)
+    fact = replace(_fact("drift", sides, lambda s: s.drift, shown), telling=False)
+    return replace(fact, mark=Mark.caution, why="drift") if any(s.drifting for s in sides) else fact
 
 
 def _window(sides: Sequence[Side]) -> Fact:

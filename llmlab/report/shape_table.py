@@ -50,12 +50,11 @@ def shape_table(report: Report) -> Table:
         [TRAITS[t.name][0], *(trait_text(t, i, sides) for i in range(len(sides))), *_verdicts(t.verdicts, others)]
         for t in report.shape.traits
     ]
-    verdicts = (
-        [f"{side.label} against {sides[0].label}" for side in others] if len(others) > 1 else ["verdict"] * len(others)
-    )
+    verdicts = [f"verdict on {side.label}" for side in others] if len(others) > 1 else ["verdict"] * len(others)
     width = len(sides) + len(verdicts) + 1
+    against = f", verdicts against {sides[0].label}" if len(others) > 1 else ""
     return Table(
-        title="Shape: each value ÷ the first of its row",
+        title=f"Shape: each value ÷ the first of its row{against}",
         columns=("", *(side.label for side in sides), *verdicts),
         rows=[*series, *traits],
         left=frozenset(range(width)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from llmlab.anchors import drift_fraction, noise_floor
+from llmlab.anchors import drift_fraction, is_drifting, noise_floor
 from llmlab.call import Call
 from llmlab.cells import Cell, cells
 from llmlab.errors import one_line
@@ -42,6 +42,11 @@ class Side:
         return drift_fraction(self.calls)
 
     @cached_property
+    def drifting(self) -> bool:
+        """Whether the drift is more than noise."""
+        return is_drifting(self.calls)
+
+    @cached_property
     def noise(self) -> float | None:
         return noise_floor(self.calls)
 
@@ -52,11 +57,13 @@ class Side:
     @cached_property
     def plan(self) -> dict[str, Any]:
         """The settings the run was made with; empty where none were kept."""
-        try:
-            found = json.loads(self.run.plan_json or "{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return _parsed(self.run.plan_json)
+
+    @cached_property
+    def marks(self) -> list[str]:
+        """What the run noted while it measured."""
+        found = _parsed(self.run.findings_json).get("marks")
+        return [plain(mark) for mark in found] if isinstance(found, list) else []
 
     @property
     def window(self) -> int | None:
@@ -105,6 +112,14 @@ def larger_noise(a: Side, b: Side) -> float:
 def plain(value: object, missing: str = MISSING) -> str:
     """Text from outside on one line, without control characters; `missing` where there is none."""
     return (one_line(str(value), 1000) if value not in (None, "") else "") or missing
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _gib(size_bytes: int | None) -> str:

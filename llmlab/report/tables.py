@@ -13,7 +13,9 @@ from llmlab.report.side import Side, plain
 def blocks(report: Report) -> list[Block]:
     """The report in reading order: the runs, what differs, the experiments, the shape, predictions, findings."""
     found: list[Block] = [Lines(title="Runs", lines=[run_line(side) for side in report.sides])]
-    found.append(difference_table(report))
+    if len(report.sides) > 1 and not report.differences:
+        found.append(Lines(title="May I compare?", lines=["Yes: nothing that matters differs between the runs."]))
+    found += [difference_table(report), mark_lines(report)]
     found.extend(experiment_table(report.sides, name, rows) for name, rows in experiment_rows(report.rows).items())
     found += [shape_table(report), prediction_table(report)]
     for side in report.sides:
@@ -45,6 +47,13 @@ def difference_table(report: Report) -> Table:
         rows=[[fact.name, *fact.shown, _consequence(fact)] for fact in report.differences],
         left=frozenset(range(len(sides) + 2)),
     )
+
+
+def mark_lines(report: Report) -> Lines:
+    """What each run noted while it measured: low memory, another model loaded, a window other than asked."""
+    several = len(report.sides) > 1
+    lines = [f"{side.label}: {mark}" if several else mark for side in report.sides for mark in side.marks]
+    return Lines(title="Noted while measuring", lines=lines)
 
 
 def _consequence(fact: Fact) -> str:

@@ -49,6 +49,7 @@ def _run(side: Side) -> dict[str, Any]:
         "noise_floor": side.noise,
         "drift": side.drift,
         "findings": side.findings,
+        "marks": side.marks,
     }
 
 

@@ -332,7 +332,7 @@ def test_a_folder_is_no_database(tmp_path, opened):
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("path", ["/proc/none/lab.db", "a\0b"])
+@pytest.mark.parametrize("path", ["/dev/null", "/proc/none/lab.db", "a\0b"])
 @posix_only
 def test_a_path_that_cannot_be_a_database_is_told(path):
     with pytest.raises(StoreError, match=r"the database .* (cannot be|gives an error)"):

@@ -90,8 +90,8 @@ def _create(path: Path) -> None:
     real.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    if real.is_dir():
-        raise IsADirectoryError(0, "it is a folder", str(path))
+    if not real.is_file():  # SQLite would write a journal beside /dev/null
+        raise OSError(0, "it is a folder or a device, not a file")
 
 
 def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:

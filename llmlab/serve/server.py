@@ -27,6 +27,7 @@ from llmlab.serve.ledger import Ledger
 from llmlab.serve.metrics import Metrics
 from llmlab.serve.passage import Passage
 from llmlab.serve.proxy import Proxy
+from llmlab.serve.quick_server import QuickServer
 from llmlab.serve.sessions import Sessions
 from llmlab.serve.settings import ServeSettings
 from llmlab.settings import data_folder, database_path
@@ -35,17 +36,32 @@ from llmlab.target import Target, open_target
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 30
-AFTER_GRACE_S = 2.0
+AFTER_GRACE_S = 1.0
 CHECK_SAVED_S = 5.0
 
 
 async def run(settings: ServeSettings) -> Exit:
-    """Listen, find the model, open the database, serve, and leave nothing behind."""
+    """Serve until a signal comes."""
+    async with opened(settings, say) as service:
+        with signals(service.signalled):
+            service.greet()
+            await service.ended()
+    return Exit.INTERRUPTED if service.signal == signal.SIGINT else Exit.OK
+
+
+@asynccontextmanager
+async def opened(settings: ServeSettings, tell: Callable[[str], None]) -> AsyncIterator["Service"]:
+    """A service that listens; leaving the context stops it and leaves nothing behind. `tell` gets lines for people."""
     rules = Rules(settings.bind, settings.allow_hosts, settings.origins, serve_key(settings.bind))
     with listening(settings.bind, settings.port) as sock, Store.open(database_path(settings.db)) as store:
-        async with open_target(settings.choice, say) as target, recorded(settings, target, store) as run_id:
-            ending = await Service(settings, target, store, run_id, rules).serve(sock)
-    return Exit.INTERRUPTED if ending == signal.SIGINT else Exit.OK
+        async with open_target(settings.choice, tell) as target, recorded(settings, target, store) as run_id:
+            service = Service(settings, target, store, run_id, rules, sock, tell)
+            try:
+                yield service
+            finally:
+                service.stop()
+                await service.ended()
+                await service.ledger.settle()
 
 
 def say(line: str) -> None:
@@ -105,9 +121,18 @@ async def recorded(settings: ServeSettings, target: Target, store: Store) -> Asy
 
 
 class Service:
-    """The parts of one running server."""
+    """The parts of one running server; it serves as soon as it is made."""
 
-    def __init__(self, settings: ServeSettings, target: Target, store: Store, run_id: str, rules: Rules) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        target: Target,
+        store: Store,
+        run_id: str,
+        rules: Rules,
+        sock: socket.socket,
+        tell: Callable[[str], None],
+    ) -> None:
         self.settings = settings
         self.target = target
         self.store = store
@@ -116,22 +141,49 @@ class Service:
         self.sessions = Sessions()
         self.metrics = Metrics(lambda: self.gate.running, lambda: self.gate.waiting, lambda: len(self.sessions))
         self.ledger = Ledger(target, store, run_id, self.metrics, keep_text=settings.keep_text)
-        self.app = self._build(rules)
-        self.ending: int | None = None
+        self.signal: int | None = None
+        self.url = _url(settings.bind, sock.getsockname()[1])
+        self._tell = tell
+        self._stopping = False
+        self._server = QuickServer(self._configured(rules), settings.grace_s + AFTER_GRACE_S)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        self._watching = asyncio.create_task(self._watch_store())
 
-    def _build(self, rules: Rules) -> Guard:
-        settings = self.settings
-        chat = ChatEvents(self.ledger, self.gate, self.attendance, self.sessions, settings)
-        fitting = Fitting(self.ledger, on=settings.budget is True, num_ctx=settings.num_ctx, reserve=settings.reserve)
-        passage = Passage(self.target, self.attendance)
-        proxy = Proxy(self.ledger, self.gate, self.attendance, fitting, passage)
-        router = Router(build_pages(chat, self.metrics), proxy, passage)
-        return Guard(router, rules, settings.max_body_bytes, settings.body_timeout_s)
+    def greet(self) -> None:
+        """Say where it can be asked."""
+        self._tell(f"llmlab serves {self.target.model.name} of {self.target.server.shown} at {self.url} (Ctrl-C stops)")
+        self._tell(f"  page            {self.url}/")
+        self._tell(f"  Ollama clients  OLLAMA_HOST={self.url}")
+        self._tell(f"  OpenAI clients  base_url={self.url}/v1")
 
-    async def serve(self, sock: socket.socket) -> int | None:
-        """Serve on `sock` until a signal comes; which one it was."""
-        config = uvicorn.Config(
-            self.app,
+    def signalled(self, number: int) -> None:
+        """The first signal lets streams finish for a moment, the second does not."""
+        if self.signal is None:
+            self.signal = number
+            self.stop()
+        else:
+            self._server.hurry()
+            self.attendance.dismiss()
+
+    def stop(self) -> None:
+        """Take no more requests, and cut what has not finished after the time of grace."""
+        if not self._stopping:
+            self._stopping = True
+            self._server.leave()
+            asyncio.get_running_loop().call_later(self.settings.grace_s, self.attendance.dismiss)
+
+    async def ended(self) -> None:
+        """Wait until nothing is served any more."""
+        try:
+            await asyncio.shield(self._serving)
+        finally:
+            if self._serving.done():
+                self._watching.cancel()
+
+    def _configured(self, rules: Rules) -> uvicorn.Config:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        return uvicorn.Config(
+            self._application(rules),
             http=ClientConnection,
             ws="none",
             lifespan="off",
@@ -141,39 +193,16 @@ class Service:
             proxy_headers=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(self.settings.grace_s + AFTER_GRACE_S),
         )
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        server = Uvicorn(config)
-        with signals(lambda number: self._stop(server, number)):
-            self._greet(sock)
-            watch = asyncio.create_task(self._watch_store())
-            try:
-                await server.serve(sockets=[sock])
-            finally:
-                watch.cancel()
-                await self.ledger.settle()
-        return self.ending
 
-    def _stop(self, server: "Uvicorn", number: int) -> None:
-        """The first signal lets streams finish for a moment, the second does not."""
-        if self.ending is None:
-            self.ending = number
-            server.should_exit = True
-            asyncio.get_running_loop().call_later(self.settings.grace_s, self.attendance.dismiss)
-        else:
-            server.force_exit = True
-            self.attendance.dismiss()
-
-    def _greet(self, sock: socket.socket) -> None:
-        port = sock.getsockname()[1]
-        host = self.settings.bind
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{port}"
-        say(f"llmlab serves {self.target.model.name} of {self.target.server.shown} at {url} (Ctrl-C stops)")
-        say(f"  page            {url}/")
-        say(f"  Ollama clients  OLLAMA_HOST={url}")
-        say(f"  OpenAI clients  base_url={url}/v1")
+    def _application(self, rules: Rules) -> Guard:
+        settings = self.settings
+        chat = ChatEvents(self.ledger, self.gate, self.attendance, self.sessions, settings)
+        fitting = Fitting(self.ledger, on=settings.budget is True, num_ctx=settings.num_ctx, reserve=settings.reserve)
+        passage = Passage(self.target, self.attendance)
+        proxy = Proxy(self.ledger, self.gate, self.attendance, fitting, passage)
+        router = Router(build_pages(chat, self.metrics), proxy, passage)
+        return Guard(router, rules, settings.max_body_bytes, settings.body_timeout_s)
 
     async def _watch_store(self) -> None:
         """Say it once when rows cannot be saved, and once when they can again."""
@@ -183,20 +212,17 @@ class Service:
             try:
                 await self.store.saved()
                 if failing:
-                    say("the database takes rows again; nothing was lost")
+                    self._tell("the database takes rows again; nothing was lost")
                 failing = False
             except StoreError as error:
                 if not failing:
-                    say(f"Error: {error}")
+                    self._tell(f"Error: {error}")
                 failing = True
 
 
-class Uvicorn(uvicorn.Server):
-    """uvicorn without its own signal handlers: it would raise a signal again before the last rows are saved."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def _url(bind: str, port: int) -> str:
+    host = "127.0.0.1" if bind in ("0.0.0.0", "::", "") else f"[{bind}]" if ":" in bind else bind
+    return f"http://{host}:{port}"
 
 
 @contextmanager

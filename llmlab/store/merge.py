@@ -60,11 +60,12 @@ def attached(path: Path, uri: str, *, name: Path) -> Iterator[sqlite3.Connection
         raise store_error(name if broken else path, error) from None
 
 
-def copy_rows(connection: sqlite3.Connection, *, wanted: bool = False) -> Copied:
+def copy_rows(connection: sqlite3.Connection, *, wanted: bool = False, texts: bool = True) -> Copied:
     """Copy from `other` to `main` what is not there yet; with `wanted`, only what belongs to runs in temp.wanted."""
-    counts = {
-        table: _copy(connection, table, condition if wanted else "true") for table, condition in _OF_WANTED_RUNS.items()
-    }
+    conditions = {table: condition if wanted else "true" for table, condition in _OF_WANTED_RUNS.items()}
+    if not texts:
+        conditions["texts"] = "false"
+    counts = {table: _copy(connection, table, condition) for table, condition in conditions.items()}
     _bring_up_to_date(connection)
     return Copied(**counts)
 

@@ -122,6 +122,8 @@ def m001_tables(db: Database) -> None:
     # One run out of a million calls, for report; one model's newest calls, to calibrate the token estimate.
     db.execute("CREATE INDEX calls_by_run ON calls(run_id)")
     db.execute("CREATE INDEX calls_by_model ON calls(model_id)")
+    # The newest runs first, without summing up all the others.
+    db.execute("CREATE INDEX runs_by_start ON runs(started_utc)")
     # What was asked and answered? Empty unless the user said --keep-text.
     db.execute("""
         CREATE TABLE texts (

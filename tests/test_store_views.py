@@ -200,6 +200,14 @@ def test_one_run_is_read_through_the_index(store):
         assert all(step.startswith("SEARCH calls USING") and "calls_by_run (run_id=?)" in step for step in touched)
 
 
+def test_the_newest_runs_are_listed_without_summing_up_the_others(store):
+    """A sorter would need every row first, with all its counts."""
+    sql = "EXPLAIN QUERY PLAN SELECT * FROM run_summary ORDER BY started_utc DESC LIMIT 20"
+    plan = [(parent, step) for _, parent, _, step in store.db.execute(sql)]
+    assert (0, "SCAN runs USING INDEX runs_by_start") in plan
+    assert not [step for parent, step in plan if parent == 0 and "TEMP B-TREE" in step]
+
+
 def test_a_run_is_summed_up(store):
     machine = Machine(id="M", cpu="cpu", ram_bytes=8 << 30, gpu="gpu", gpu_memory_bytes=4 << 30)
     model = Model(name="demo", digest="aaa", quantization="Q4_K_M")

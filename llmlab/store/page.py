@@ -18,8 +18,8 @@ open a file that is being written as immutable (`datasette -i`): its newest rows
 is not read then. `llmlab export` makes a file without one, which may be opened as immutable and in a folder that cannot
 be written. To copy a file that is in use, use `llmlab export` too, or `VACUUM INTO`.
 
-`run_summary` and `cells` are quick for one run (`WHERE id = …`, `WHERE run_id = …`) and for the newest runs
-(`ORDER BY id DESC LIMIT …`: ids sort by time), whatever the size of the file.
+`cells` is quick for one run (`WHERE run_id = …`), `run_summary` for one (`WHERE id = …`) and for the newest
+(`ORDER BY started_utc DESC LIMIT …`), whatever the size of the file.
 """
 
 

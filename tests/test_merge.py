@@ -210,6 +210,7 @@ def test_merging_while_others_write_loses_nothing(mine, other):
         [sys.executable, "-c", WRITER, str(mine.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "writing\n"
+        merge(mine, other)
         while process.poll() is None:
             merge(mine, other)
         assert process.stderr.read() == ""

@@ -41,7 +41,7 @@ def report(
     _write(found, format, output, out)
     if not found.sides:
         # Programs read the empty report; a person reads why it is empty.
-        print(NOTHING.format(path=store.path), file=err if output or format in ("csv", "json") else out)
+        print(NOTHING.format(path=store.path), file=err if output or format in ("csv", "json", "html") else out)
     if fail_on_regression is None:
         return Exit.OK
     check_same(found)

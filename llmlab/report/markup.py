@@ -1,17 +1,15 @@
 """Markup: a report as HTML elements, the same in the file that is passed on and on the compare page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 
 from llmlab.report.charts import Chart, Key, charts
-from llmlab.report.document import Report, Table
-from llmlab.report.experiments import experiment_table
+from llmlab.report.document import Lines, Report, Table
+from llmlab.report.experiments import TITLES
 from llmlab.report.plot import marker_path
-from llmlab.report.rows import experiment_rows
-from llmlab.report.shape_table import shape_table
-from llmlab.report.tables import difference_table, prediction_table, run_line
+from llmlab.report.tables import blocks
 
 CHARTS_OF = {
     "prompt_length": ("ttft", "speeds"),
@@ -45,53 +43,61 @@ def body(report: Report, links: Sequence[str] = ()) -> str:
 
 
 def _parts(report: Report, links: Sequence[str]) -> Iterator[str]:
+    found = blocks(report)
+    runs, rest = found[:1], found[1:]
+    if not found:
+        yield "<p>There is no bench run to report yet. Measure one with: <code>llmlab bench --tag laptop</code></p>"
+    findings = [block for block in rest if isinstance(block, Lines) and block.title.startswith("Findings")]
     if not links:
-        yield _findings(report)
-    yield _runs(report, links)
-    yield _table(difference_table(report))
+        yield _findings(findings)
+    yield from (_section(block.title, _lines(block.lines, links)) for block in runs if isinstance(block, Lines))
     drawn = {chart.name: chart for chart in charts(report)}
-    for experiment, rows in experiment_rows(report.rows).items():
-        yield _table(experiment_table(report.sides, experiment, rows))
-        figures = "".join(_chart(drawn[name]) for name in CHARTS_OF.get(experiment, ()) if name in drawn)
-        yield f'<div class="charts">{figures}</div>'
-    yield _table(shape_table(report))
-    yield _table(prediction_table(report))
+    for block in rest:
+        if isinstance(block, Table):
+            yield _section(block.title, _table(block))
+            yield _charts(drawn.get(name) for name in CHARTS_OF.get(_experiment(block), ()))
+        elif block not in findings:
+            yield _section(block.title, _lines(block.lines))
     if links:
-        yield _findings(report)
+        yield _findings(findings)
 
 
-def _findings(report: Report) -> str:
-    found = [(side.label, " ".join(side.findings)) for side in report.sides if side.findings]
-    if len(report.sides) > 1:
-        texts = (f"<p><strong>{escape(label)}.</strong> {escape(text)}</p>" for label, text in found)
-    else:
-        texts = (f"<p>{escape(text)}</p>" for _, text in found)
-    return _section("Findings", "".join(texts), "findings") if found else ""
+def _experiment(table: Table) -> str:
+    """The experiment whose measurements a table holds; its title starts with the experiment's."""
+    return next((name for name, title in TITLES.items() if table.title.partition(":")[0] == title), "")
 
 
-def _runs(report: Report, links: Sequence[str]) -> str:
-    lines = [escape(run_line(side)) for side in report.sides]
+def _findings(found: Sequence[Lines]) -> str:
+    """A paragraph per run, with its name in front where there are several."""
+    if not found:
+        return ""
+    names = [block.title.partition(": ")[2] for block in found]
+    texts = [escape(" ".join(block.lines)) for block in found]
+    named = [
+        f"<strong>{escape(name)}.</strong> {text}" if name else text for name, text in zip(names, texts, strict=True)
+    ]
+    return _section("Findings", "".join(f"<p>{text}</p>" for text in named), "findings")
+
+
+def _lines(lines: Sequence[str], links: Sequence[str] = ()) -> str:
+    items = [escape(line) for line in lines]
     if links:
-        lines = [f'<a href="{escape(link)}">{line}</a>' for line, link in zip(lines, links, strict=True)]
-    return _section("Runs", f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>") if lines else ""
+        items = [f'<a href="{escape(link)}">{item}</a>' for item, link in zip(items, links, strict=True)]
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
 
 
 def _table(table: Table) -> str:
-    if not table.rows:
-        return ""
-    head = "".join(f"<th scope='col'{_side(table, i)}>{escape(text)}</th>" for i, text in enumerate(table.columns))
+    head = "".join(f'<th scope="col"{_side(table, i)}>{escape(text)}</th>' for i, text in enumerate(table.columns))
     rows = "".join(f"<tr>{''.join(_cell(table, i, text) for i, text in enumerate(row))}</tr>" for row in table.rows)
-    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
-    return _section(
-        table.title,
+    return (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        + (f'<ul class="notes">{notes}</ul>' if notes else ""),
+        f'<div class="notes">{_lines(table.notes)}</div>'
     )
 
 
 def _cell(table: Table, index: int, text: str) -> str:
     if index == 0:
-        return f"<th scope='row'{_side(table, 0)}>{escape(text)}</th>"
+        return f'<th scope="row"{_side(table, 0)}>{escape(text)}</th>'
     return f"<td{_side(table, index)}>{_marked(text) if index in table.left else escape(text)}</td>"
 
 
@@ -102,6 +108,11 @@ def _marked(text: str) -> str:
 
 def _side(table: Table, index: int) -> str:
     return "" if index in table.left else ' class="figure"'
+
+
+def _charts(found: Iterable[Chart | None]) -> str:
+    figures = "".join(_chart(chart) for chart in found if chart)
+    return f'<div class="charts">{figures}</div>' if figures else ""
 
 
 def _chart(chart: Chart) -> str:

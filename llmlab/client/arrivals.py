@@ -1,7 +1,7 @@
 """When bytes left and when they came: the stamps of one exchange, whatever carried it."""
 
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 import httpx
@@ -20,8 +20,12 @@ class Arrivals(Protocol):
     sent_ns: int | None
     connect_ns: int | None
 
-    async def read(self) -> list[Chunk]:
-        """Whatever has arrived since the last call, at least one chunk; empty at the end of the body."""
+    def more(self) -> Awaitable[None]:
+        """Wait until something can be taken or the body has ended; raises what broke it off. One reader only."""
+        ...
+
+    def take(self) -> list[Chunk]:
+        """Whatever has arrived since the last call; after `more`, empty means the end of the body."""
         ...
 
     async def aclose(self) -> None:
@@ -44,6 +48,7 @@ class ReaderArrivals:
         self._connecting_ns: int | None = None
         self._response: httpx.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
+        self._taken: list[Chunk] = []
         self.sent_ns: int | None = self._started_ns
         self.connect_ns: int | None = None
 
@@ -64,11 +69,15 @@ class ReaderArrivals:
         assert isinstance(stream, httpx.AsyncByteStream)
         self._chunks = aiter(stream)
 
-    async def read(self) -> list[Chunk]:
+    async def more(self) -> None:
         assert self._chunks is not None
         async for data in self._chunks:
-            return [(self._clock(), data)]
-        return []
+            self._taken = [(self._clock(), data)]
+            return
+
+    def take(self) -> list[Chunk]:
+        taken, self._taken = self._taken, []
+        return taken
 
     async def aclose(self) -> None:
         close_iterator = getattr(self._chunks, "aclose", None)
@@ -89,6 +98,7 @@ class InflatedArrivals:
             raise httpx.DecodingError(f"the body is compressed with {encoding}, which nobody asked for")
         self._arrivals = arrivals
         self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self._plain: list[Chunk] = []
         self.source = arrivals.source
         self.connect_ns = arrivals.connect_ns
 
@@ -96,16 +106,21 @@ class InflatedArrivals:
     def sent_ns(self) -> int | None:
         return self._arrivals.sent_ns
 
-    async def read(self) -> list[Chunk]:
-        while chunks := await self._arrivals.read():
+    async def more(self) -> None:
+        while not self._plain:
+            await self._arrivals.more()
+            chunks = self._arrivals.take()
+            if not chunks:
+                return
             try:
                 plain = [(stamp_ns, self._inflate.decompress(data)) for stamp_ns, data in chunks]
             except zlib.error as error:
                 raise httpx.DecodingError(f"the compressed body is broken ({error})") from error
-            plain = [chunk for chunk in plain if chunk[1]]
-            if plain:
-                return plain
-        return []
+            self._plain = [chunk for chunk in plain if chunk[1]]
+
+    def take(self) -> list[Chunk]:
+        plain, self._plain = self._plain, []
+        return plain
 
     async def aclose(self) -> None:
         await self._arrivals.aclose()

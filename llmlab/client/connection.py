@@ -64,8 +64,10 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def data_received(self, data: bytes) -> None:
+        # The clock is read before anything else is done with the bytes.
+        stamp_ns = self._clock()
         if self._exchange is not None:
-            self._exchange.received(data)
+            self._exchange.received(data, stamp_ns)
         else:
             # Nothing was asked: whatever this is, the next answer must not begin with it.
             self.abort()

@@ -1,9 +1,10 @@
 """Repairs the text of an answer while it streams: halves of characters, and reasoning that came as answer."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from llmlab.client.events import Kind, Piece
+from llmlab.client.events import Piece
 
 OPEN, CLOSE = "<think>", "</think>"
 
@@ -20,22 +21,19 @@ def whole_characters(text: str) -> str:
 class Halves:
     """Joins the halves of a surrogate pair that arrived in neighbouring pieces."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("held",)
 
     def __init__(self) -> None:
-        self._held = ""
+        self.held = ""
 
     def feed(self, text: str) -> str:
-        if not self._held and text.isascii():
-            return text
-        text = self._held + text
-        self._held = ""
+        text, self.held = self.held + text, ""
         if "\ud800" <= text[-1:] <= "\udbff":
-            text, self._held = text[:-1], text[-1]
+            text, self.held = text[:-1], text[-1]
         return whole_characters(text)
 
     def rest(self) -> str:
-        text, self._held = self._held, ""
+        text, self.held = self.held, ""
         return whole_characters(text)
 
 
@@ -69,9 +67,22 @@ class Deltas:
     by itself, the tag was a literal and everything from it on comes once more, as content.
     """
 
-    __slots__ = ("_answer", "_code", "_content", "_held", "_inside", "_scanned", "_thinking", "_thoughts", "_trim")
+    __slots__ = (
+        "_answer",
+        "_code",
+        "_content",
+        "_held",
+        "_inside",
+        "_scanned",
+        "_thinking",
+        "_thoughts",
+        "_trim",
+        "plain",
+    )
 
     def __init__(self) -> None:
+        # Nothing is held back, no tag is open: ASCII without "<" may pass as it is.
+        self.plain = True
         self._content = Halves()
         self._thinking = Halves()
         self._answer: list[str] = []
@@ -92,17 +103,20 @@ class Deltas:
         """The reasoning so far."""
         return "".join(self._thoughts)
 
-    def feed(self, kind: Kind, text: str) -> list[Piece]:
-        """The pieces that `text` completes; empty where a character or a tag may still be cut in two."""
-        if kind == "thinking":
-            return self._think(self._thinking.feed(text))
-        text = self._content.feed(text)
-        if "<" not in text and not self._held and self._inside is None and not self._trim:
-            if not text:
-                return []
-            self._answer.append(text)
-            return [Piece("content", text)]
-        return self._split(text)
+    def feed(self, piece: Piece) -> Sequence[Piece]:
+        """The pieces that `piece` completes; none where a character or a tag may still be cut in two."""
+        text = piece.text
+        if self.plain and text.isascii() and "<" not in text:
+            (self._answer if piece.kind == "content" else self._thoughts).append(text)
+            return (piece,)
+        if piece.kind == "thinking":
+            pieces = self._think(self._thinking.feed(text))
+        else:
+            pieces = self._split(self._content.feed(text))
+        self.plain = not (
+            self._held or self._trim or self._inside is not None or self._content.held or self._thinking.held
+        )
+        return pieces
 
     def rest(self, cut: bool) -> list[Piece]:
         """The pieces still held back, at the end; `cut` says that the answer did not end by itself."""

@@ -88,7 +88,11 @@ class Door:
         """The rest of a body, up to 64 MiB; what came before a cut where it is cut."""
         arrivals, parts, size = arrivals_of(response), [], 0
         try:
-            while size < LARGEST_BODY and (chunks := await arrivals.read()):
+            while size < LARGEST_BODY:
+                await arrivals.more()
+                chunks = arrivals.take()
+                if not chunks:
+                    break
                 parts += [data for _, data in chunks]
                 size += sum(len(data) for _, data in chunks)
         except (httpx.NetworkError, httpx.ProtocolError):

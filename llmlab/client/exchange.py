@@ -39,7 +39,6 @@ class Exchange(httpx.AsyncByteStream):
         self.stamp_ns = clock()
         self.sent_ns: int | None = None
         self.connect_ns: int | None = None
-        self.heard = False
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
@@ -49,10 +48,9 @@ class Exchange(httpx.AsyncByteStream):
 
     # What the connection reports.
 
-    def received(self, data: bytes) -> None:
-        """Bytes came; the clock is read before anything else is done with them."""
-        self.stamp_ns = self._clock()
-        self.heard = True
+    def received(self, data: bytes, stamp_ns: int) -> None:
+        """Bytes came at `stamp_ns`."""
+        self.stamp_ns = stamp_ns
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -61,9 +59,15 @@ class Exchange(httpx.AsyncByteStream):
             self._head_size += len(data)
             if self._head_size > LARGEST_HEAD:
                 self.fail(httpx.RemoteProtocolError("the head of the response is too long"))
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        elif (waiter := self._waiter) is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    @property
+    def heard(self) -> bool:
+        """Whether any byte of a response came."""
+        return self._head_size > 0 or self.status > 0
 
     def sent(self) -> None:
         """The last byte of the request has been handed to the operating system."""
@@ -135,19 +139,22 @@ class Exchange(httpx.AsyncByteStream):
     async def head(self) -> None:
         """Wait for status and headers."""
         while not self.status:
-            if self.error is not None:
-                raise self.error
-            await self._wait()
+            await self.more()
         if self._is_head:
             self.on_message_complete()
 
-    async def read(self) -> list[Chunk]:
-        while not self._chunks:
-            if self.complete:
-                return []
-            if self.error is not None:
-                raise self.error
-            await self._wait()
+    def more(self) -> asyncio.Future[None]:
+        """A future, not a coroutine: one is awaited for every token."""
+        waiter = self._loop.create_future()
+        if self._chunks or self.complete:
+            waiter.set_result(None)
+        elif self.error is not None:
+            waiter.set_exception(self.error)
+        else:
+            self._waiter = waiter
+        return waiter
+
+    def take(self) -> list[Chunk]:
         chunks, self._chunks = self._chunks, []
         self._waiting_size = 0
         if self._paused:
@@ -156,7 +163,11 @@ class Exchange(httpx.AsyncByteStream):
         return chunks
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while chunks := await self.read():
+        while True:
+            await self.more()
+            chunks = self.take()
+            if not chunks:
+                return
             for _, data in chunks:
                 yield data
 
@@ -176,16 +187,15 @@ class Exchange(httpx.AsyncByteStream):
             if self._paused:
                 self.abort()
 
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        self._waiter = None
+        if self._chunks or self.error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(self.error)
 
     def _check_silence(self) -> None:
         """One timer watches the whole exchange; arriving bytes only leave their stamp."""

@@ -5,6 +5,9 @@ from typing import Any
 
 from llmlab.errors import ServerError
 
+# What json.loads does, without its search for white space around the value.
+_decode = json.JSONDecoder().raw_decode
+
 LONGEST_LINE = 64 * 1024 * 1024
 
 
@@ -50,11 +53,13 @@ class Lines:
 
 
 def parse(line: bytes) -> Any:
-    """The JSON value of `line`; None where it is not JSON. Bytes that are not UTF-8 become U+FFFD."""
+    """The JSON value of a stripped line; None where it is not JSON. Bytes that are not UTF-8 become U+FFFD."""
     try:
-        return json.loads(line.decode("utf-8", "replace"))
+        text = line.decode("utf-8", "replace")
+        value, end = _decode(text)
     except (ValueError, RecursionError):
         return None
+    return value if end == len(text) else None
 
 
 def start_of(line: bytes) -> str:

@@ -55,7 +55,11 @@ class OllamaWire:
         for line in self._lines.feed(data):
             if self.ended:
                 break
-            self._line(line)
+            value = None if self._whole else parse(line)
+            if type(value) is dict:
+                self._take(value)
+            else:
+                self._odd_line(line)
         return self._events
 
     def end(self) -> list[Event]:
@@ -72,25 +76,23 @@ class OllamaWire:
                 self._foreign(rest)
         return self._events
 
-    def _line(self, line: bytes) -> None:
+    def _odd_line(self, line: bytes) -> None:
+        """A line that is no JSON object by itself."""
+        line = line.removeprefix(BYTE_ORDER_MARK)
         if self._whole:
             self._whole.append(line)
-            return
-        data = parse(line)
-        if type(data) is dict:
-            self._take(data)
         elif self._seen:
             self._fail(f"sent a line that is not JSON: {start_of(line)}")
-        elif line.startswith(BYTE_ORDER_MARK):
-            self._line(line[len(BYTE_ORDER_MARK) :])
-        elif line[:1] == b"{":
+        elif line[:1] != b"{":
+            self._foreign(line)
+        elif isinstance(data := parse(line), dict):
+            self._take(data)
+        else:
             # A server may answer with one object over several lines; only the end shows whether it is JSON.
             self._whole.append(line)
-        else:
-            self._foreign(line)
 
     def _one_value(self, text: bytes) -> None:
-        data = parse(text)
+        data = parse(text.strip())
         if isinstance(data, dict):
             self._take(data)
         else:

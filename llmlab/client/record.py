@@ -62,16 +62,13 @@ class Record:
 
     def feed(self, stamp_ns: int, data: bytes) -> list[Piece]:
         """The pieces to show that `data`, arrived at `stamp_ns`, completes."""
-        events = self.wire.feed(data)
-        if len(events) == 1 and type(events[0]) is Piece:
-            return self._piece(events[0], stamp_ns)
-        return self._events(events, stamp_ns)
+        return self._events(self.wire.feed(data), stamp_ns)
 
-    def close_wire(self, stamp_ns: int) -> list[Piece]:
+    def close_wire(self, stamp_ns: int) -> Sequence[Piece]:
         """The body ended; the pieces of what was left without a newline."""
         return self._events(self.wire.end(), stamp_ns)
 
-    def close(self, stamp_ns: int) -> list[Piece]:
+    def close(self, stamp_ns: int) -> Sequence[Piece]:
         """Nothing more comes; the pieces that were held back until now."""
         held = self.deltas.rest(cut=self.done is None or self.done.reason == "length")
         if self.answer_ns is None and any(piece.kind == "content" for piece in held):
@@ -83,23 +80,20 @@ class Record:
     def _events(self, events: Sequence[Event], stamp_ns: int) -> list[Piece]:
         pieces: list[Piece] = []
         for event in events:
-            if isinstance(event, Piece):
-                pieces += self._piece(event, stamp_ns)
+            if type(event) is Piece:
+                self._arrived(stamp_ns)
+                self.pieces += 1
+                shown = self.deltas.feed(event)
+                if self.answer_ns is None and any(piece.kind == "content" for piece in shown):
+                    self.answer_ns = stamp_ns
+                pieces += shown
             elif isinstance(event, ToolCalls):
                 self._arrived(stamp_ns)
                 self.tool_calls += event.calls
             elif isinstance(event, Done):
                 self.done, self.end_ns = event, stamp_ns
-            else:
+            elif isinstance(event, Fault):
                 self.fault, self.end_ns = event, stamp_ns
-        return pieces
-
-    def _piece(self, piece: Piece, stamp_ns: int) -> list[Piece]:
-        self._arrived(stamp_ns)
-        self.pieces += 1
-        pieces = self.deltas.feed(piece.kind, piece.text)
-        if self.answer_ns is None and pieces and any(shown.kind == "content" for shown in pieces):
-            self.answer_ns = stamp_ns
         return pieces
 
     def _arrived(self, stamp_ns: int) -> None:

@@ -10,7 +10,7 @@ import httpx
 
 from llmlab.call import Call, Label
 from llmlab.client import ollama, openai
-from llmlab.client.arrivals import Arrivals
+from llmlab.client.arrivals import Arrivals, Chunk
 from llmlab.client.door import arrivals_of, json_bytes
 from llmlab.client.events import Piece
 from llmlab.client.faults import unknown_model
@@ -44,6 +44,7 @@ class ChatStream:
         self._call: Call | None = None
         self._error: LabError | None = None
         self._api: str | None = None
+        self._total_s = client.total_s
         self._deadline_s: float | None = None
         self._place = 0  # the how-manieth chat of the client; 0 until it begins
         self._alone: bool | None = None
@@ -64,6 +65,11 @@ class ChatStream:
     def thinking(self) -> str:
         """The reasoning so far."""
         return self._record.deltas.thinking
+
+    @property
+    def sent_ns(self) -> int | None:
+        """When the request was written, on the client's clock: what the durations of the `Call` count from."""
+        return None if self._arrivals is None else self._arrivals.sent_ns
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
@@ -95,47 +101,42 @@ class ChatStream:
                     raise StopAsyncIteration
                 error, self._error = self._error, None
                 raise error
-            await self._advance()
+            # Errors end the call, and are raised once the pieces before them have been read.
+            try:
+                if self._arrivals is None or self._total_s is not None:
+                    await self._step()
+                else:
+                    await self._arrivals.more()
+                    self._take(self._arrivals.take())
+            except asyncio.CancelledError:
+                self._end("cancelled")
+                if self._arrivals is not None:
+                    await self._arrivals.aclose()
+                raise
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+                self._end_broken(error)
+            except LabError as error:
+                self._end("error", error)
         return self._ready.popleft()
 
-    async def _advance(self) -> None:
-        """Take in whatever comes next; errors end the call and are raised once its pieces have been read."""
-        try:
-            if self._deadline_s is None and self._client.total_s is None:
-                await self._step()
-            else:
-                await self._step_in_time()
-        except asyncio.CancelledError:
-            self._end("cancelled")
-            if self._arrivals is not None:
-                await self._arrivals.aclose()
-            raise
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            self._end_broken(error)
-        except LabError as error:
-            self._end("error", error)
-
-    async def _step_in_time(self) -> None:
-        """One step within the total limit."""
-        loop = asyncio.get_running_loop()
-        total_s = self._client.total_s
-        if self._deadline_s is None:
-            assert total_s is not None
-            self._deadline_s = loop.time() + total_s
+    async def _step(self) -> None:
+        """Open the answer or take in what comes next, within the total limit where there is one."""
+        if self._deadline_s is None and self._total_s is not None:
+            self._deadline_s = asyncio.get_running_loop().time() + self._total_s
         try:
             async with asyncio.timeout_at(self._deadline_s):
-                await self._step()
+                if self._arrivals is None:
+                    await self._open()
+                else:
+                    await self._arrivals.more()
+                    self._take(self._arrivals.take())
         except TimeoutError:
-            what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {total_s:g} s"
+            what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {self._total_s:g} s"
             self._end("timeout", ServerError(what, http_status=self._record.http_status))
 
-    async def _step(self) -> None:
-        if self._arrivals is None:
-            await self._open()
-            return
-        record = self._record
-        chunks = await self._arrivals.read()
-        ready = self._ready
+    def _take(self, chunks: Sequence[Chunk]) -> None:
+        """Read what arrived; nothing means that the body has ended."""
+        record, ready = self._record, self._ready
         for stamp_ns, data in chunks:
             ready.extend(record.feed(stamp_ns, data))
         if self._alone is None and record.first_ns is not None:

@@ -126,7 +126,7 @@ def _cell(calls: Sequence[Call]) -> Cell:
         n=len(good),
         failed=len(failed),
         refused=len(refused),
-        error=next((c.error for c in (*failed, *refused) if c.error), None),
+        error=next((c.error for c in failed if c.error), None),
         figures=_figures(good, first.experiment == "users"),
         cut=max((c.cut for c in answered if c.cut in CUTS), key=CUTS.index, default=None),
         reloaded=bool(good) and all(any(has_flag(c, "reloaded") for c in sample) for sample in good),

@@ -42,17 +42,17 @@ def format_figure(name: str, figure: Figure | None) -> str:
     text = format_value(name, figure.median)
     if figure.n == 1:
         return text
-    return f"{text} ({format_range(name, figure)}, n={figure.n})"
+    return f"{text} ({', '.join(filter(None, (format_range(name, figure), f'n={figure.n}')))})"
 
 
 def format_range(name: str, figure: Figure) -> str:
-    """`6.8–7.4`, in the unit that the median is printed in."""
+    """`6.8–7.4`, in the unit that the median is printed in; empty where both ends read the same."""
     low, high = figure.min, figure.max
     if name.endswith("_ns"):
         scale = 1e6 if _in_milliseconds(figure.median / 1e9) else 1e9
         low, high = low / scale, high / scale
     shown = format_count if not name.endswith(("_ns", "_per_s")) else _two_digits
-    return f"{shown(low)}–{shown(high)}"
+    return f"{shown(low)}–{shown(high)}" if shown(low) != shown(high) else ""
 
 
 def format_seconds(seconds: float | None) -> str:

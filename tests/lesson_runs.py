@@ -83,7 +83,7 @@ def burst(
         "output_tokens": tokens,
         "last_piece_ns": end_ns,
     }
-    waits_ns = [min(int(ttft_s * SECOND * share), end_ns - SECOND) for share in spread]
+    waits_ns = [min(int(ttft_s * SECOND * share), end_ns * 9 // 10) for share in spread]
     return [
         Call(**{**fields, "user": user, "ttft_ns": wait_ns, **columns})  # type: ignore[arg-type]
         for user, wait_ns in enumerate(waits_ns, start=1)

@@ -63,6 +63,7 @@ def test_the_name_tells_the_unit() -> None:
 def test_a_figure_shows_its_range_and_n_in_the_unit_of_its_median() -> None:
     assert format_figure("ttft_ns", Figure.of([7.1e9, 6.8e9, 7.4e9, 7.0e9, 7.2e9])) == "7.1 s (6.8–7.4, n=5)"
     assert format_figure("ttft_ns", Figure.of([0.19e9, 0.18e9, 0.21e9])) == "190 ms (180–210, n=3)"
+    assert format_figure("ttft_ns", Figure.of([17.1e9, 17.2e9])) == "17 s (n=2)"
     assert format_figure("decode_tokens_per_s", Figure.of([5.7])) == "5.7 tok/s"
     assert format_figure("decode_tokens_per_s", None) == "–"
 

@@ -66,16 +66,19 @@ def _long_table(
     title: str, sides: Sequence[Side], columns: Sequence[Column], rows: Sequence[Row], notes: Sequence[str]
 ) -> Table:
     columns = [c for c in columns if c.heading != "n" or _disagree(c, rows)]
+    # The reasons stand once, the mark on every line.
     shown = [
-        [column.heading, row_name(row), *(_text(column, cell) for cell in row.cells), row.verdict]
-        for column in columns
+        [column.heading, row_name(row), *(_text(column, c) for c in row.cells), str(row.mark if i else row.verdict)]
+        for i, column in enumerate(columns)
         for row in rows
+        if any(_text(column, c) != MISSING for c in row.cells) or i == 0
     ]
+    words = range(len(sides) + 3) if rows[0].experiment == "overflow" else (0, 1, len(sides) + 2)
     return Table(
         title=title,
         columns=("", ROW_HEADINGS.get(rows[0].experiment, ""), *(side.label for side in sides), "compare"),
         rows=shown,
-        left=frozenset({0, 1, len(sides) + 2}),
+        left=frozenset(words),
         notes=notes,
     )
 
@@ -128,7 +131,8 @@ def _figure(heading: str, name: str, *, shared: bool = False) -> Column:
         if figure is None:
             return MISSING
         shown = format_value(name, figure.median).removesuffix(" tok/s")
-        return f"{shown} ({format_range(name, figure)})" if alone and figure.max > figure.min else shown
+        spread = format_range(name, figure) if alone else ""
+        return f"{shown} ({spread})" if spread else shown
 
     return Column(heading, text, shared)
 

@@ -12,6 +12,8 @@ from llmlab.report.side import Side, plain
 BUSY_LOAD = 0.5
 """A machine whose processors were busier than this before the run is marked."""
 
+DIFFERENT = "different weights"
+
 
 class Mark(StrEnum):
     """How far a row may be compared."""
@@ -44,11 +46,15 @@ class Fact:
 
 def facts(sides: Sequence[Side]) -> list[Fact]:
     """Everything known that bears on comparing the runs."""
+    weights = _weights(sides)
+    quantization = _fact("quantization", sides, lambda s: s.model and s.model.quantization)
+    if weights.why != DIFFERENT:
+        quantization = _unless_equal(quantization, "other quantization")
     return [
         _machine(sides),
         _fact("model", sides, lambda s: s.model and s.model.name),
-        _weights(sides),
-        _unless_equal(_fact("quantization", sides, lambda s: s.model and s.model.quantization), "other quantization"),
+        weights,
+        quantization,
         _unless_equal(_fact("server", sides, lambda s: s.server), "other server"),
         _unless_equal(_window(sides), "other window"),
         _unless_equal(_fact("slots", sides, lambda s: s.run.slots), "other slots", experiments=("users",)),
@@ -115,7 +121,7 @@ def _weights(sides: Sequence[Side]) -> Fact:
         return fact
     if MISSING in fact.shown:
         return replace(fact, mark=Mark.caution, why="weights not known")
-    return replace(fact, mark=Mark.caution, why="different weights") if fact.differs else fact
+    return replace(fact, mark=Mark.caution, why=DIFFERENT) if fact.differs else fact
 
 
 def _busy(sides: Sequence[Side]) -> Fact:

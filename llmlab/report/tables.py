@@ -2,7 +2,7 @@
 
 from llmlab.figures import MISSING, format_count, format_seconds
 from llmlab.report.document import Block, Lines, Report, Table
-from llmlab.report.experiments import TITLES, experiment_table
+from llmlab.report.experiments import experiment_table
 from llmlab.report.facts import Fact
 from llmlab.report.predictions import Guess, Prediction
 from llmlab.report.rows import experiment_rows
@@ -57,7 +57,7 @@ def mark_lines(report: Report) -> Lines:
 
 
 def _consequence(fact: Fact) -> str:
-    where = f" in {' and '.join(TITLES[e].lower() for e in fact.experiments)}" if fact.experiments else ""
+    where = f" ({', '.join(fact.experiments)})" if fact.experiments else ""
     return f"{fact.mark}: {fact.why}{where}" if fact.why else ""
 
 

@@ -134,12 +134,16 @@ class Client:
             return facts.ollama_models(await self._ask("GET", "/api/tags"))
         return facts.openai_models(await self._ask("GET", "/v1/models"))
 
-    async def names(self) -> list[str]:
-        """The names of the installed models; empty where the server does not tell."""
+    async def refusal(self, name: str, error: ServerError) -> ServerError:
+        """What a 404 for model `name` means: mostly that there is none, and then which ones there are."""
         try:
-            return [model.name for model in await self.models()]
+            names = [model.name for model in await self.models()]
         except LabError:
-            return []
+            return error
+        if facts.full_name(name) in map(facts.full_name, names):
+            return error
+        ollama = await self.api() == "ollama"
+        return unknown_model(name, self.door.faults.shown, names, ollama=ollama, body=error.body)
 
     async def loaded(self) -> list[LoadedModel]:
         """The models in memory; on OpenAI-compatible servers where the server tells."""
@@ -155,16 +159,16 @@ class Client:
     async def model(self, name: str) -> Model:
         """One model; ServerError with status 404 naming the models there are where it is unknown."""
         if await self.api() == "openai":
-            known = next((model for model in await self.models() if model.name == name), None)
+            models = await self.models()
+            known = next((model for model in models if model.name == name), None)
             if known is None:
-                refusal = ServerError(f"no model '{name}'", http_status=404)
-                raise unknown_model(refusal, name, self.door.faults.shown, await self.names())
+                raise unknown_model(name, self.door.faults.shown, [model.name for model in models], ollama=False)
             return known
         try:
             show = await self._ask("POST", "/api/show", {"model": name})
         except ServerError as error:
             if error.http_status == 404:
-                raise unknown_model(error, name, self.door.faults.shown, await self.names()) from error
+                raise await self.refusal(name, error) from error
             raise
         return facts.ollama_one(name, await self._ask("GET", "/api/tags"), show)
 
@@ -201,7 +205,7 @@ class Client:
         except httpx.HTTPError as error:
             raise door.faults.of_transport(error, silence_s, answering=False) from error
         if not response.is_success:
-            raise door.faults.of_status(response, raw, path, model=None)
+            raise door.faults.of_status(response, raw, path)
         answer = parse(raw)
         if answer is None:
             raise unreadable(door.faults.shown, path)

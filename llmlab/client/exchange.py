@@ -34,6 +34,7 @@ class Exchange(httpx.AsyncByteStream):
         self._chunks: list[Chunk] = []
         self._waiting_size = 0
         self._paused = False
+        self._finishing = False
         self._head_size = 0
         self._framed = False
         self.stamp_ns = clock()
@@ -172,7 +173,8 @@ class Exchange(httpx.AsyncByteStream):
                 yield data
 
     async def aclose(self) -> None:
-        self.abort()
+        if not self._finishing:
+            self.abort()
 
     def abort(self) -> None:
         """Close the connection at once unless the response has been received completely."""
@@ -181,11 +183,10 @@ class Exchange(httpx.AsyncByteStream):
 
     def finish(self) -> None:
         """The reader has all it wants; the end of the body usually follows at once and saves the connection."""
-        if not self.complete and not self.error:
+        if not self.complete and not self.error and not self._paused:
+            self._finishing = True
             self._stop_timer()
             self._timer = self._loop.call_later(LINGER_S, self.abort)
-            if self._paused:
-                self.abort()
 
     def _wake(self) -> None:
         waiter = self._waiter

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from llmlab.client.deltas import whole_characters
 from llmlab.model import LoadedModel, Model
 
 
@@ -14,7 +15,7 @@ def entries(body: object, key: str) -> list[dict[str, Any]]:
 
 
 def text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return whole_characters(value) if isinstance(value, str) and value else None
 
 
 def whole(value: object) -> int | None:
@@ -147,6 +148,11 @@ def find_entry(body: object, name: str) -> dict[str, Any]:
     return next((item for item in entries(body, "data") if item.get("id") == name), {})
 
 
+def full_name(name: str) -> str:
+    """Ollama's name with its tag."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
 def build_of(props: object) -> str | None:
     """llama-server's build, from /props."""
     return text(props.get("build_info")) if isinstance(props, dict) else None
@@ -154,7 +160,6 @@ def build_of(props: object) -> str | None:
 
 def ollama_one(name: str, tags: object, show: object) -> Model:
     """The model `name` out of /api/tags and its /api/show; a name without a tag means `:latest`."""
-    wanted = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
-    found = entries(tags, "models")
+    wanted, found = full_name(name), entries(tags, "models")
     tag = next((t for t in found if wanted in (t.get("name"), t.get("model"))), {"name": name})
     return ollama_model(tag, show if isinstance(show, dict) else None) or Model(name=name)

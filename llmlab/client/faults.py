@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from llmlab.client.events import Fault
-from llmlab.client.lines import parse, start_of
+from llmlab.client.lines import parse
 from llmlab.client.speech import find_number, said, unfold
 from llmlab.errors import LabError, ServerError, SilenceTimeout, Unreachable
 
@@ -89,65 +89,60 @@ class Faults:
         )
 
     def of_status(
-        self, response: httpx.Response, raw: bytes, path: str, *, model: str | None, thinking: bool = False
+        self, response: httpx.Response, raw: bytes, path: str, *, model: str | None = None, thinking: bool = False
     ) -> ServerError:
-        """What a status other than 2xx means; `raw` is the (capped) body."""
+        """What a status other than 2xx means; `raw` is the (capped) body, `model` and `thinking` what was asked for."""
         status = response.status_code
-        hint: str | None
-        text = self.scrub(raw.decode("utf-8", "replace"))
-        body = unfold(parse(text.encode()) if text.lstrip()[:1] in ("{", "[") else None)
-        retry_s = retry_after_s(response.headers.get("retry-after"))
         if 300 <= status < 400:
             return self.of_redirect(response, path)
+        text = self.scrub(raw.decode("utf-8", "replace")).strip()
+        body = unfold(parse(text.encode()) if text[:1] in ("{", "[") else None)
+        retry_s = retry_after_s(response.headers.get("retry-after"))
+        hint: str | None
         if body is None and is_html(response, raw):
             what, hint = self._html(status)
         elif body is None and status == 404:
-            what, hint = f"{self.shown} did not answer like {path} (404: {start_of(raw)})", "Check the address"
+            what, hint = f"{self.shown} did not answer like {path} (404: {text[:80]})", "Check the address"
         else:
-            words = said(body) if body is not None else text.strip()
+            words = text if body is None else said(body)
             what = f"{self.shown} answered {status}{': ' + words if words else ' without a word'}"
-            hint = self._next(status, body, retry_s, bool(words), model, thinking)
+            if status == 403 and not words:
+                hint = "The server refuses this Host or Origin: allow it with OLLAMA_ORIGINS on the server"
+            else:
+                hint = self._next(status, body, retry_s, model, thinking)
         return ServerError(what, hint, http_status=status, body=text if body is None else body, retry_after_s=retry_s)
 
     def _html(self, status: int) -> tuple[str, str]:
-        proxy = self._server.proxy
-        if proxy is not None:
-            name = urlsplit(proxy).netloc.rpartition("@")[2]
-            return (
-                f"got {status} from the proxy {name} in front of {self.shown} (an HTML page, not the server's answer)",
-                "Put the host into NO_PROXY, or check the proxy",
-            )
-        return (
-            f"got {status} from a proxy in front of {self.shown} (an HTML page, not the server's answer)",
-            "Raise the time limit of the proxy, or ask the server directly",
-        )
+        proxy = f"the proxy {self._server.proxy_shown}" if self._server.proxy else "a proxy"
+        what = f"got {status} from {proxy} in front of {self.shown} (an HTML page, not the server's answer)"
+        if self._server.proxy:
+            return what, "Put the host into NO_PROXY, or check the proxy"
+        return what, "Raise the time limit of the proxy, or ask the server directly"
 
-    def _next(
-        self, status: int, body: object, retry_s: float | None, words: bool, model: str | None, thinking: bool
-    ) -> str | None:
+    def _next(self, status: int, body: object, retry_s: float | None, model: str | None, thinking: bool) -> str | None:
+        """What to do after a refusal, by its status alone: wordings change."""
+        link = body.get("signin_url") if isinstance(body, dict) else None
+        if status == 401 and isinstance(link, str):
+            return f"Sign in at {link}"
         if status == 401:
-            link = body.get("signin_url") if isinstance(body, dict) else None
-            return f"Sign in at {link}" if isinstance(link, str) and link else "Set LLMLAB_API_KEY to the server's key"
-        if status == 403 and not words:
-            return "The server refuses this Host or Origin: allow it with OLLAMA_ORIGINS on the server"
+            return "Set LLMLAB_API_KEY to the server's key"
         if status == 400 and thinking:
             return "If the model cannot think, ask without thinking"
         if retry_s is not None:
             return f"Try again in {retry_s:g} s"
+        if status in GATEWAY and self._server.proxy is not None:
+            return f"The proxy {self._server.proxy_shown} was in use"
         if status in (429, 503):
             return "Try again later"
-        if status in GATEWAY and self._server.proxy is not None:
-            return f"The proxy {urlsplit(self._server.proxy).netloc.rpartition('@')[2]} was in use"
-        if status == 404 and model is not None:
-            return f"Get it with: ollama pull {model}"
-        return None
+        return f"Get it with: ollama pull {model}" if status == 404 and model is not None else None
 
 
-def unknown_model(error: ServerError, name: str, shown: str, there: Sequence[str]) -> ServerError:
-    """`error`, a 404 for a model, with the names of the models there are."""
+def unknown_model(name: str, shown: str, there: Sequence[str], *, ollama: bool, body: object = None) -> ServerError:
+    """A 404 for a model, with the names of the models there are."""
     names = ", ".join(there[:12]) + (f" and {len(there) - 12} more" if len(there) > 12 else "")
     what = f"no model '{name}' at {shown}; there {f'are: {names}' if names else 'is none yet'}"
-    return ServerError(what, f"Get it with: ollama pull {name}", http_status=404, body=error.body)
+    hint = f"Get it with: ollama pull {name}" if ollama else "Choose a model with -m"
+    return ServerError(what, hint, http_status=404, body=body)
 
 
 def reason_of(error: Exception) -> str:

@@ -25,10 +25,11 @@ class Lines:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes."""
-        if not self._rest and data.find(b"\n") == len(data) - 1:
+        if not self._rest and data.endswith(b"\n"):
             # One line in one chunk is how a model's tokens arrive.
             line = data.strip()
-            return [line] if line else []
+            if b"\n" not in line:
+                return [line] if line else []
         if b"\n" not in data:
             self._keep(data)
             return []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from llmlab.call import Call, Label, add_flag, utc_now
-from llmlab.client.deltas import Deltas
+from llmlab.client.deltas import Deltas, whole_characters
 from llmlab.client.events import Done, Event, Fault, Piece, ToolCalls
 from llmlab.messages import Message
 
@@ -16,6 +16,7 @@ CLIENT_PREFILL_RATIO = 1.10
 CLIENT_PREFILL_MARGIN_NS = 250_000_000
 BUFFERED_FROM_TOKENS = 8
 BUFFERED_FROM_NS = 100_000_000
+LONGEST_REASON = 80
 SLOW_CONNECT_NS = 200_000_000
 
 
@@ -89,7 +90,7 @@ class Record:
                 pieces += shown
             elif isinstance(event, ToolCalls):
                 self._arrived(stamp_ns)
-                self.tool_calls += event.calls
+                self.tool_calls += encodable(event.calls)
             elif isinstance(event, Done):
                 self.done, self.end_ns = event, stamp_ns
             elif isinstance(event, Fault):
@@ -143,7 +144,7 @@ class Record:
             repeat=label.repeat,
             user=label.user,
             started_utc=self._started_utc,
-            prompt_chars=sum(len(message.content) for message in messages),
+            prompt_chars=sum(map(chars, messages)),
             prompt_tokens_estimate=label.prompt_tokens_estimate,
             messages_sent=len(messages),
             messages_pinned=label.messages_pinned,
@@ -184,6 +185,20 @@ def prompt_hash(messages: Sequence[Message]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def chars(message: Message) -> int:
+    """Characters of a message; content in parts counts by the texts of its parts."""
+    parts = message.extra.get("content")
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return len(message.content) + sum(len(text) for text in texts if isinstance(text, str))
+
+
+def encodable(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`calls` without halves of characters, which could not be shown or sent back."""
+    text = json.dumps(calls, ensure_ascii=False)
+    whole = whole_characters(text)
+    return calls if whole is text else json.loads(whole)
+
+
 def done_reason(done: Done, num_ctx: int | None) -> str | None:
     """The server's word; `window_full` where the answer ended for length exactly at the end of the window.
 
@@ -193,7 +208,7 @@ def done_reason(done: Done, num_ctx: int | None) -> str | None:
         used = done.prompt_tokens + done.output_tokens
         if num_ctx <= used <= num_ctx + 1:
             return "window_full"
-    return done.reason
+    return None if done.reason is None else whole_characters(done.reason)[:LONGEST_REASON]
 
 
 def timed_in_part(done: Done, ttft_ns: int | None) -> bool:

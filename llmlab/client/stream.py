@@ -13,7 +13,6 @@ from llmlab.client import ollama, openai
 from llmlab.client.arrivals import Arrivals, Chunk
 from llmlab.client.door import arrivals_of, json_bytes
 from llmlab.client.events import Piece
-from llmlab.client.faults import unknown_model
 from llmlab.client.options import ChatOptions
 from llmlab.client.record import Record
 from llmlab.errors import LabError, ServerError
@@ -182,11 +181,9 @@ class ChatStream:
     async def _refused(self, response: httpx.Response, path: str) -> NoReturn:
         client, options = self._client, self._options
         raw = await client.door.read(response)
-        error = client.door.faults.of_status(
-            response, raw, path, model=options.model, thinking=bool(options.think) and self._api == "ollama"
-        )
+        error = client.door.faults.of_status(response, raw, path, model=options.model, thinking=bool(options.think))
         if response.status_code == 404 and isinstance(error.body, dict):
-            error = unknown_model(error, options.model, client.door.faults.shown, await client.names())
+            error = await client.refusal(options.model, error)
         raise error
 
     def _end_answered(self) -> None:

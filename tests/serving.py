@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,17 +12,18 @@ import httpx
 from llmlab.serve.server import Service, opened
 from llmlab.serve.settings import ServeSettings
 from llmlab.target import Choice
-from tests.played import Response, json_answer
+from tests.played import PlayedServer, Request, Response, json_answer
 
 MODEL = "demo:1b"
 
 
-def ollama_pages(context: int = 8192, loaded: int = 4096) -> list[Response]:
-    """What a played Ollama says of itself: one model, loaded with a window of `loaded` tokens."""
+def ollama_pages(context: int = 8192, loaded: int | None = 4096) -> list[Response]:
+    """What a played Ollama says of itself: one model, loaded with a window of `loaded` tokens (None: not loaded)."""
+    running = [{"name": MODEL, "model": MODEL, "context_length": loaded}] if loaded else []
     return [
         json_answer({"version": "0.32.15"}, "GET /api/version"),
         json_answer({"models": [{"name": MODEL, "model": MODEL, "digest": "ab" * 32}]}, "GET /api/tags"),
-        json_answer({"models": [{"name": MODEL, "model": MODEL, "context_length": loaded}]}, "GET /api/ps"),
+        json_answer({"models": running}, "GET /api/ps"),
         json_answer({"model_info": {"demo.context_length": context}, "capabilities": ["completion"]}, "POST /api/show"),
     ]
 
@@ -59,6 +60,28 @@ async def asking(service: Service) -> AsyncIterator[httpx.AsyncClient]:
     """A plain HTTP client of the service."""
     async with httpx.AsyncClient(base_url=service.url, timeout=30, trust_env=False) as client:
         yield client
+
+
+class Bench(NamedTuple):
+    """llmlab between a played server and a plain client."""
+
+    upstream: PlayedServer
+    service: Service
+    client: httpx.AsyncClient
+
+
+def sent(upstream: PlayedServer, path: str = "/api/chat") -> list[Request]:
+    """What llmlab has asked the played server on `path`."""
+    return [request for request in upstream.requests if request.path == path]
+
+
+@asynccontextmanager
+async def bench(*responses: Response, pages: list[Response] | None = None, **settings: Any) -> AsyncIterator[Bench]:
+    """llmlab in front of a played server that says `pages` of itself (an Ollama unless said) and plays `responses`."""
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(PlayedServer([*(pages or ollama_pages()), *responses]))
+        service = await stack.enter_async_context(serving(upstream.url, **settings))
+        yield Bench(upstream, service, await stack.enter_async_context(asking(service)))
 
 
 def events(text: str) -> list[tuple[str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ import pytest
 from llmlab.fake import FakeServer, Figures
 from llmlab.fake_model import PROSE
 from tests.played import PlayedServer, answer, done_line, line, refusal
-from tests.serving import MODEL, RawClient, answer_text, asking, events, ollama_pages, serving, until
+from tests.serving import MODEL, RawClient, answer_text, asking, bench, events, ollama_pages, serving, until
 
 QUICK = {"decode_gap_ns": 500_000, "prefill_tokens_per_s": 1_000_000.0}
 
@@ -49,11 +49,10 @@ async def test_the_row_is_durable_when_the_numbers_are_sent(rows):
 
 async def test_newlines_spaces_and_line_separators_survive():
     pieces = ["| a | b |\n|---|---|\n", "\n", "  indented\r\nx", "u\u2028v\u2029w\x85", "中🙂", "\x00\t"]
-    async with PlayedServer([*ollama_pages(), answer(*pieces, done_line())]) as upstream:
-        async with serving(upstream.url) as service:
-            response = await ask(service, {"message": "hi"})
-            assert answer_text(events(response.text)) == "".join(pieces)
-            assert all(ch not in response.text for ch in "\u2028\u2029\x85\r")
+    async with bench(answer(*pieces, done_line())) as (_, _, client):
+        response = await client.post("/chat", json={"message": "hi"})
+        assert answer_text(events(response.text)) == "".join(pieces)
+        assert all(ch not in response.text for ch in "\u2028\u2029\x85\r")
 
 
 async def test_thinking_is_kept_apart():
@@ -70,17 +69,16 @@ async def test_thinking_is_kept_apart():
 async def test_pieces_come_as_they_are_made_and_nothing_may_buffer_them():
     go_on = asyncio.Event()
     script = answer("a", {"wait": go_on}, "b", done_line())
-    async with PlayedServer([*ollama_pages(), script]) as upstream, serving(upstream.url) as service:
-        async with asking(service) as client:
-            body = {"message": "hi"}
-            async with client.stream("POST", "/chat", json=body, headers={"accept-encoding": "gzip"}) as response:
-                assert response.headers["cache-control"] == "no-cache"
-                assert response.headers["x-accel-buffering"] == "no"
-                assert "content-encoding" not in response.headers
-                lines = response.aiter_lines()
-                assert await anext(lines) == 'data: {"delta":"a"}'
-                go_on.set()
-                assert 'data: {"delta":"b"}' in [text async for text in lines]
+    async with bench(script) as (_, _, client):
+        body = {"message": "hi"}
+        async with client.stream("POST", "/chat", json=body, headers={"accept-encoding": "gzip"}) as response:
+            assert response.headers["cache-control"] == "no-cache"
+            assert response.headers["x-accel-buffering"] == "no"
+            assert "content-encoding" not in response.headers
+            lines = response.aiter_lines()
+            assert await anext(lines) == 'data: {"delta":"a"}'
+            go_on.set()
+            assert 'data: {"delta":"b"}' in [text async for text in lines]
 
 
 async def test_an_idle_line_is_kept_alive_with_comments():
@@ -152,11 +150,10 @@ async def test_a_failure_after_the_first_event_is_the_last_event(end, outcome, r
 
 
 async def test_silence_of_the_server_is_a_504(rows):
-    async with PlayedServer([*ollama_pages(), answer({"sleep_ms": 60_000})]) as upstream:
-        async with serving(upstream.url, timeout_s=0.05) as service:
-            assert (await ask(service, {"message": "hi"})).status_code == 504
-            await service.store.saved()
-            assert [row["outcome"] for row in rows("select outcome from calls")] == ["timeout"]
+    async with bench(answer({"sleep_ms": 60_000}), timeout_s=0.05) as (_, service, client):
+        assert (await client.post("/chat", json={"message": "hi"})).status_code == 504
+        await service.store.saved()
+        assert [row["outcome"] for row in rows("select outcome from calls")] == ["timeout"]
 
 
 async def test_a_server_that_is_gone_is_a_502_and_one_that_is_back_answers():

@@ -14,6 +14,7 @@ LINES_PX = (372, 250)
 BARS_PX = 560
 TEXT_PX = 13
 NAME_PX = 20
+NAME_CHARS = 80
 BAR_PX = 16
 
 
@@ -162,8 +163,9 @@ class _Plain:
     """What every plot does otherwise than pygal: title on the left, hover text without script, no chance majors."""
 
     def _make_title(self: Any) -> None:
-        for line in self._title:
-            self.svg.node(self.nodes["title"], "text", class_="plot_title", x=0, y=TEXT_PX + 4).text = line
+        for line in self._title[:1]:
+            text = self.svg.node(self.nodes["title"], "text", class_="plot_title", x=0, y=TEXT_PX + 4)
+            text.text = line if len(self._title) == 1 else f"{line}…"
 
     def _compute_y_labels_major(self: Any) -> None:
         self._y_labels_major = list(self.y_labels_major or ())
@@ -206,7 +208,8 @@ class _Across(_Plain):
         axis = self.svg.node(self.nodes["plot"], class_="axis names")
         for name, position in self._y_labels:
             top = position + (0.5 - self._series_margin) / len(self._y_labels)
-            self.svg.node(axis, "text", x=self.view.x(0), y=self.view.y(top) - 6).text = name
+            shown = name if len(name) <= NAME_CHARS else f"{name[:NAME_CHARS]}…"
+            self.svg.node(axis, "text", x=self.view.x(0), y=self.view.y(top) - 6).text = shown
 
     def _static_value(self: Any, serie_node: Any, value: str, x: float, y: float, metadata: Any, *_: Any) -> None:
         if label := (metadata or {}).get("label"):
@@ -250,7 +253,7 @@ def _cleaned(node: Any, series: Sequence[Series], inside: Series | None) -> Elem
         inside = series[int(found[1])]
         classes = f"series {inside.classes}"
     copy = ElementTree.Element(tag)
-    if tag == "title" and inside is None:
+    if (tag == "title" and inside is None) or (classes == "bar" and _is_empty(node)):
         return None
     if tag == "circle" and inside:
         return _marker(inside.marker or 0, float(node.get("cx")), float(node.get("cy")), node.get("class"))
@@ -286,6 +289,11 @@ KEPT = frozenset(
         "rect",
     ]
 )
+
+
+def _is_empty(bar: Any) -> bool:
+    """In a stack pygal draws what is not there as a bar of no width."""
+    return all(float(node.get("width", 0)) == 0 for node in bar if isinstance(node.tag, str) and "width" in node.attrib)
 
 
 def _rounded(numbers: str) -> str:

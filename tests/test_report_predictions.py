@@ -18,7 +18,7 @@ def prompts(*points: tuple[int, float]) -> list[Call]:
 
 def test_a_paste_waits_as_long_as_the_line_between_the_measured_prompts_says() -> None:
     found = predicted(prompts((100, 1), (1000, 10), (3000, 50)))
-    assert found["paste_wait_ns", 500] == Guess(5 * SECOND)
+    assert found["paste_wait_ns", 1000] == Guess(10 * SECOND)
     assert found["paste_wait_ns", 2000] == Guess(30 * SECOND)
     assert found["paste_wait_ns", 4000] == Guess(70 * SECOND)
     assert found["largest_paste_tokens", None] == Guess(500)
@@ -26,7 +26,20 @@ def test_a_paste_waits_as_long_as_the_line_between_the_measured_prompts_says() -
 
 def test_nothing_is_said_far_beyond_what_was_measured() -> None:
     found = predicted(prompts((100, 1), (1000, 10)))
-    assert found["paste_wait_ns", 2000] == Guess(None, "?")
+    waits = {tokens: guess for (name, tokens), guess in found.items() if name == "paste_wait_ns"}
+    assert waits == {
+        250: Guess(2.5 * SECOND),
+        500: Guess(5 * SECOND),
+        1000: Guess(10 * SECOND),
+        2000: Guess(None, "?"),
+    }
+
+
+def test_a_run_that_measured_less_is_not_stretched_to_the_reach_of_another() -> None:
+    short, long = prompts((100, 1), (1000, 10)), prompts((100, 1), (3000, 30))
+    found = {p.tokens: p.guesses for p in predictions([side(short), side(long)]) if p.tokens}
+    assert found[4000] == (Guess(None, "?"), Guess(40 * SECOND))
+    assert found[8000] == (Guess(None, "?"), Guess(None, "?"))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,22 @@ def test_three_samples_with_ranges_apart_are_enough() -> None:
     assert word((one, one[:2]), ([1.29, 1.3, 1.31], one)) == "can't tell (n = 2)"
 
 
+def test_a_wait_of_a_few_milliseconds_is_no_base_for_a_difference() -> None:
+    """The first of 65 waits took 7 ms, then 11 ms: a busy computer, not another machine."""
+
+    def run(first_ms: float, factor: int = 1) -> list[Call]:
+        waits = zip((1, 2, 4), (first_ms, 74 * factor, 210 * factor), strict=True)
+        return [c for users, ms in waits for c in burst(users, 1, 1, ttft_ns=int(ms * 1e6), last_piece_ns=10**9)]
+
+    def said(a: list[Call], b: list[Call]) -> str:
+        shape = Report.of([side(a, "a"), side(b, "b")]).shape
+        return next(str(s.verdicts[1]) for s in shape.series if s.figure == "ttft_ns")
+
+    assert said(run(7), run(12)) == "same shape"
+    assert said(run(7), run(7, factor=10)) == "differs (n = 1)"
+    assert said(run(700), run(1200)) == "differs (n = 1)"
+
+
 def test_one_point_in_common_is_nothing_to_compare() -> None:
     assert word(([1], [2])) == "not comparable"
     assert word() == "not comparable"

@@ -125,7 +125,7 @@ def _weights(sides: Sequence[Side]) -> Fact:
 
 
 def _busy(sides: Sequence[Side]) -> Fact:
-    return replace(_fact("CPU before", sides, lambda s: s.run.load_average, format_percent), telling=False)
+    return replace(_fact("CPU load before", sides, lambda s: s.run.load_average, format_percent), telling=False)
 
 
 def _drift(sides: Sequence[Side]) -> Fact:

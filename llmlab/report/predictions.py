@@ -7,7 +7,8 @@ from itertools import pairwise
 from llmlab.report.shape import prompt_points
 from llmlab.report.side import Side
 
-PASTES_TOKENS = (500, 2000, 4000)
+PASTES_TOKENS = (100, 250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000)
+"""Of these, the three longest that the runs can answer for, and the first that they cannot."""
 PATIENCE_NS = 5e9
 WORST_NS = 10e9
 REACH = 1.5
@@ -44,12 +45,18 @@ def predictions(sides: Sequence[Side]) -> list[Prediction]:
     found = [
         *(
             Prediction(name="paste_wait_ns", tokens=tokens, guesses=tuple(_wait(p, tokens) for p in prompts))
-            for tokens in PASTES_TOKENS
+            for tokens in _pastes(prompts)
         ),
         Prediction(name="largest_paste_tokens", guesses=tuple(_largest(p, PATIENCE_NS, REACH) for p in prompts)),
         Prediction(name="users_within_10_s", guesses=tuple(_most_users(p) for p in crowds)),
     ]
     return [p for p in found if any(p.guesses)]
+
+
+def _pastes(prompts: Sequence[Points]) -> list[int]:
+    reach = max((REACH * points[-1][0] for points in prompts if points), default=0)
+    within = [tokens for tokens in PASTES_TOKENS if tokens <= reach]
+    return [*within[-3:], *PASTES_TOKENS[len(within) :][:1]]
 
 
 def _crowd_points(side: Side) -> list[tuple[float, float]]:

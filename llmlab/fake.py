@@ -154,8 +154,7 @@ def created_ns(line: bytes) -> int | None:
 def main() -> None:
     """Run until standard input closes, so that nothing is left behind when the parent is killed."""
     figures = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    for name in ("faults", "faults_busy"):
-        figures[name] = {int(key): word for key, word in figures.get(name, {}).items()}
+    figures["faults"] = {int(number): word for number, word in figures.get("faults", {}).items()}
     with FakeServer(Figures(**figures)) as fake:
         print(fake.url, flush=True)
         sys.stdin.read()

@@ -28,9 +28,7 @@ class Chat:
         self.out, self.model, self.figures = out, model, model.figures
         self.body, self.served = served.body, served
         self.wire: NdjsonWire | SseWire = SseWire(self) if served.path.startswith("/v1") else NdjsonWire(self)
-        busy = self.model.running - 1
-        faults = self.figures.faults, served.number, self.figures.faults_busy, busy
-        self.fault = faults[0].get(faults[1]) or faults[2].get(faults[3]) or self.figures.fault
+        self.fault = self.figures.faults.get(served.number, self.figures.fault)
 
     async def answer(self) -> None:
         if self.refused():
@@ -53,6 +51,8 @@ class Chat:
                 self.refuse(self.wire.too_long(fault), 400)
                 return
             await self.generate(messages)
+            if self.fault == "unload_after" or self.body.get("keep_alive") == 0:
+                self.model.unload()
 
     def refused(self) -> bool:
         """Answer at once what never reaches the model."""
@@ -79,7 +79,7 @@ class Chat:
         ends = [(self.figures.answer_tokens, "stop")] if asked <= 0 else [(int(asked), "length")]
         if self.figures.stop_after is not None:
             ends.append((self.figures.stop_after, "stop"))
-        return (10**9, "length") if self.figures.never_stops else min(ends)
+        return (10**9, "length") if self.fault == "endless" else min(ends)
 
     def tokens(self, messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         """(kind, text) of each token: thinking, then the answer; text is empty for a mute model."""

@@ -29,16 +29,15 @@ class Figures:
     Cache: `reuse_prompts` prompts are remembered (0: no reuse); `reports_cached` adds `prompt_eval_cached_count`.
 
     Answers: one piece is one token, `answer_tokens` long unless num_predict is less; `stop_after` ends it earlier
-    (with an end token that is counted too), `never_stops` ignores num_predict; `thinking_tokens` come first unless
-    `think` is false, which `refuses_no_think` answers with 400; `mute` sends tokens without text; `forgets` never
-    knows the code word.
+    (with an end token that is counted too); `thinking_tokens` come first unless `think` is false, which
+    `refuses_no_think` answers with 400; `mute` sends tokens without text; `forgets` never knows the code word.
 
     Wire: `counts` (False: a done line without figures); `timed_batch` reports prefill time of the last so many tokens
     only; `honours_truncate`; `refusal_counts` (False: a 400 in words only); `openai_only` answers 404 under /api.
 
-    Faults: by the number of the chat call from 0 (`faults`), by how many others run when it comes (`faults_busy`), or
-    for all (`fault`): `refuse` 500, `busy` 503, `die` in mid-answer, `error_line` in the stream, `no_done`, `hang`,
-    `unload` the model first.
+    Faults, by the number of the chat call from 0 (`faults`), or for all others (`fault`): `refuse` 500, `busy` 503,
+    `die` in mid-answer, `error_line` in the stream, `no_done`, `hang`, `endless` whatever num_predict says, `unload`
+    the model first, `unload_after`wards.
     """
 
     model: str = "fake:1b"
@@ -59,7 +58,6 @@ class Figures:
     chars_per_token: int = 4
     answer_tokens: int = 64
     stop_after: int | None = None
-    never_stops: bool = False
     thinking_tokens: int = 0
     refuses_no_think: bool = False
     mute: bool = False
@@ -71,7 +69,6 @@ class Figures:
     openai_only: bool = False
     fault: str | None = None
     faults: Mapping[int, str] = field(default_factory=dict)
-    faults_busy: Mapping[int, str] = field(default_factory=dict)
     other_loaded: tuple[str, ...] = ()
     size_bytes: int = 100_000_000
     size_vram_bytes: int = 100_000_000

@@ -1,8 +1,8 @@
 """The fake server tells the truth: its counts, its cuts, its times."""
 
+import asyncio
 import json
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -16,6 +16,13 @@ def ask(fake: FakeServer, text: str = "Hello", num_predict: int = 4, **more: Any
     body = {"model": fake.model, "messages": [{"role": "user", "content": text}], "options": options} | more
     answer = httpx.post(f"{fake.url}/api/chat", json=body, trust_env=False)
     return [json.loads(line) for line in answer.content.split(b"\n") if line]
+
+
+async def ask_together(fake: FakeServer, users: int) -> None:
+    """Several clients whose requests are on their way before the first answer has ended."""
+    body = {"model": fake.model, "messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 8}}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        await asyncio.gather(*(client.post(f"{fake.url}/api/chat", json=body) for _ in range(users)))
 
 
 def test_figures_of_the_done_line_are_the_true_times() -> None:
@@ -89,9 +96,9 @@ def test_another_num_ctx_loads_again() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
-def test_slots_answer_in_order_of_arrival(slots: int) -> None:
-    with FakeServer(Figures(slots=slots)) as fake, ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda i: ask(fake, str(i), num_predict=8), range(4)))
+async def test_slots_answer_in_order_of_arrival(slots: int) -> None:
+    with FakeServer(Figures(slots=slots, decode_gap_ns=20_000_000)) as fake:
+        await ask_together(fake, 4)
         served = fake.served
     spans = [(s.first_ns, s.last_ns) for s in served]
     most = max(sum(a <= start < b for a, b in spans) for start, _ in spans)
@@ -99,12 +106,9 @@ def test_slots_answer_in_order_of_arrival(slots: int) -> None:
     assert [s.first_ns for s in served] == sorted(s.first_ns for s in served)
 
 
-def test_a_full_queue_is_busy() -> None:
-    with (
-        FakeServer(Figures(queue_bound=0, decode_gap_ns=20_000_000)) as fake,
-        ThreadPoolExecutor(3) as pool,
-    ):
-        list(pool.map(lambda i: ask(fake, str(i)), range(3)))
+async def test_a_full_queue_is_busy() -> None:
+    with FakeServer(Figures(queue_bound=0, decode_gap_ns=50_000_000)) as fake:
+        await ask_together(fake, 3)
         statuses = sorted(s.status for s in fake.served)
     assert statuses == [200, 503, 503]
 
@@ -120,6 +124,12 @@ def test_faults_by_number() -> None:
     assert not any(line["done"] for line in endless)
 
 
+def test_keep_alive_0_unloads() -> None:
+    with FakeServer(Figures(load_ns=1)) as fake:
+        ask(fake, keep_alive=0)
+        assert httpx.get(f"{fake.url}/api/ps", trust_env=False).json() == {"models": []}
+
+
 def test_thinking_comes_first_and_can_be_turned_off() -> None:
     with FakeServer(Figures(thinking_tokens=2)) as fake:
         lines = ask(fake)
@@ -129,7 +139,7 @@ def test_thinking_comes_first_and_can_be_turned_off() -> None:
 
 
 def test_a_client_that_leaves_frees_its_slot() -> None:
-    with FakeServer(Figures(never_stops=True)) as fake:
+    with FakeServer(Figures(fault="endless")) as fake:
         body = json.dumps({"model": fake.model, "messages": [{"role": "user", "content": "x"}]}).encode()
         with socket.create_connection(("127.0.0.1", int(fake.url.rpartition(":")[2]))) as client:
             client.sendall(b"POST /api/chat HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))

@@ -64,5 +64,7 @@ def test_a_run_is_judged_by_its_largest_bursts() -> None:
 
 def test_queueing_is_told_from_sharing() -> None:
     assert "one at a time: 7 of 8 users queued" in verdict(Slots(1, False), 50, 50, 8)
-    assert "shared the machine: 92 → 31 tok/s each; the other 4 queued" in verdict(Slots(4, False), 92, 31, 8)
+    assert "shared the machine, 92 tok/s alone, 31 tok/s each; the other 4 queued" in verdict(
+        Slots(4, False), 92, 31, 8
+    )
     assert verdict(Slots(4, True), 50, 49, 4) == "≥ 4 answers ran at once at nearly full speed each"

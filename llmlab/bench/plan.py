@@ -89,9 +89,10 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> "Plan":
         """Read `runs.plan_json`."""
-        data: dict[str, Any] = json.loads(text)
-        settings: Any = {f.name: data[f.name] for f in fields(cls)}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+        data = json.loads(text)
+        settings: dict[str, Any] = {f.name: data[f.name] for f in fields(cls)}
+        settings |= {name: tuple(settings[name]) for name in ("experiments", "sizes", "users", "turns")}
+        return cls(**settings)
 
 
 def make_plan(options: BenchOptions, window: int | None = None) -> Plan:

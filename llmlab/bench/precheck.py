@@ -2,6 +2,7 @@
 
 from llmlab import machine
 from llmlab.bench.session import Session
+from llmlab.figures import format_percent
 
 BUSY_LOAD = 0.5
 """One-minute load per core from which other programs take part."""
@@ -19,7 +20,7 @@ async def check_machine(session: Session) -> None:
         session.mark("this computer runs on battery: it may be slower than on mains")
     load = session.run.load_average
     if load is not None and load > BUSY_LOAD:
-        session.mark(f"the CPU is busy: {load:.0%} before the run")
+        session.mark(f"the CPU is busy: {format_percent(load)} before the run")
     memory = machine.memory()
     needed = session.model.size_bytes or 0
     if memory.available_bytes < max(LOW_MEMORY * memory.total_bytes, needed if not await is_loaded(session) else 0):
@@ -34,4 +35,4 @@ def check_spill(session: Session) -> None:
     """A model that is partly on the GPU and partly not, once it is loaded."""
     size, vram = session.run.size_bytes, session.run.size_vram_bytes
     if size and vram and vram < 0.995 * size:
-        session.mark(f"only {vram / size:.0%} of the model is on the GPU: the rest slows it down")
+        session.mark(f"only {format_percent(vram / size)} of the model is on the GPU: the rest slows it down")

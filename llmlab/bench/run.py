@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from llmlab import machine as computer
 from llmlab.anchors import drift_fraction, noise_floor
 from llmlab.bench.anchor import anchor, last_anchor
-from llmlab.bench.expected import remaining_s
+from llmlab.bench.expected import remaining_s, sample_s
 from llmlab.bench.options import BenchOptions
 from llmlab.bench.overflow import overflow
 from llmlab.bench.plan import BENCH_VERSION, Plan, check_fit, make_plan
@@ -18,7 +18,7 @@ from llmlab.bench.prompt_length import prompt_length
 from llmlab.bench.repeat_prompt import repeat_prompt
 from llmlab.bench.sampling import tally
 from llmlab.bench.screen import print_findings, print_table
-from llmlab.bench.session import Session
+from llmlab.bench.session import Session, frozen_heap
 from llmlab.bench.tables import experiment_table, slots_of
 from llmlab.bench.users import users
 from llmlab.bench.warmup import warm_up
@@ -70,7 +70,7 @@ async def run_bench(options: BenchOptions, bench: Bench, resume: Run | None = No
     plan = resumed_plan(resume, bench.model) if resume else make_plan(options, bench.window)
     check_fit(replace(plan, num_ctx=min(plan.num_ctx, bench.model.context_length or plan.num_ctx)))
     run = replace(resume, outcome=None, finished_utc=None) if resume else new_run(options, plan, bench)
-    with Progress(bench.err) as progress:
+    with frozen_heap(), Progress(bench.err) as progress:
         session = Session(
             client=bench.client,
             store=bench.store,
@@ -166,6 +166,7 @@ async def play(session: Session, bench: Bench) -> None:
     for experiment in session.plan.experiments:
         await keep_loaded(session)
         session.progress.expect(remaining_s(session))
+        session.limit_calls(max(sample_s(session, cell) for cell in session.plan.cells(experiment)))
         await EXPERIMENTS[experiment](session)
         note_slots(session)
         if bench.out:

@@ -14,7 +14,7 @@ GIVE_UP = 2
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a cell has: good samples, seconds spent on it, and the number of its last attempt."""
+    """What a cell has: good samples, seconds spent on it, and the number of its last complete attempt."""
 
     samples: int
     spent_s: float
@@ -29,7 +29,7 @@ def tally(session: Session, cell: PlannedCell) -> Tally:
     return Tally(
         samples=sum(map(is_good, complete)),
         spent_s=sum(max(c.total_ns or 0 for c in calls) for calls in attempts) / 1e9,
-        last=max((c.repeat or 0 for c in calls), default=0),
+        last=max((c.repeat or 0 for calls in complete for c in calls), default=0),
     )
 
 

@@ -29,6 +29,8 @@ RELOAD_NS = 300_000_000
 """A measured call with more load than this found the model unloaded."""
 SHORT = 16
 """Output tokens below which a decode speed is not compared."""
+LEAST_LIMIT_S = 120.0
+"""A limit for a whole answer that no slow server reaches by being slow."""
 KEEP_ALIVE_S = 3600
 SERVER_KEEP_ALIVE = "5m"
 """Ollama's own default, which the last call gives back."""
@@ -72,6 +74,7 @@ class Session:
         self.maker = PromptMaker(self.plan.seed)
         self.keep_alive: int | str | None = KEEP_ALIVE_S + round(self.plan.cooldown_s)
         self.said: set[str] = set()
+        self.call_limit = self.client.total_s is None
         self.sequence = max((c.seq or 0 for c in self.calls), default=0)
 
     @property
@@ -195,6 +198,11 @@ class Session:
             self.run = replace(self.run, num_ctx_loaded=window, **facts)
             self.store.update_run(self.run.id, num_ctx_loaded=window, **facts)
 
+    def limit_calls(self, longest_s: float) -> None:
+        """No call may take over twenty times what the dearest is expected to: a model can answer without end."""
+        if self.call_limit:
+            self.client.total_s = max(LEAST_LIMIT_S, 20 * longest_s)
+
     async def cool_down(self) -> None:
         if self.plan.cooldown_s:
             await asyncio.sleep(self.plan.cooldown_s)
@@ -212,8 +220,7 @@ class Session:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No garbage collection while measuring; what is to be collected goes before."""
-    gc.collect()
+    """No garbage collection while measuring."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -221,3 +228,14 @@ def quiet() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """What is there at the start of a run is not looked through again by the collections between its calls."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

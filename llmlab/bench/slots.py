@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from llmlab.call import Call, has_flag
+from llmlab.figures import format_speed
 
 OVERLAP = 0.10
 """So much of the median answer's decode time must have had k answers in it before k counts."""
@@ -80,5 +81,6 @@ def verdict(slots: Slots, alone: float | None, together: float | None, users: in
     if not alone or not together:
         return f"{slots} answers ran at once{queued}"
     if together < SHARED * alone:
-        return f"{slots} answers ran at once and shared the machine: {alone:.0f} → {together:.0f} tok/s each{queued}"
+        speeds = f"{format_speed(alone)} alone, {format_speed(together)} each"
+        return f"{slots} answers ran at once and shared the machine, {speeds}{queued}"
     return f"{slots} answers ran at once at nearly full speed each{queued}"

@@ -8,7 +8,7 @@ from llmlab.bench.session import Session
 from llmlab.bench.slots import Slots, run_slots, verdict
 from llmlab.call import Call
 from llmlab.cells import Cell, cells, find_cell
-from llmlab.figures import MISSING, format_count, format_range, format_seconds, format_value
+from llmlab.figures import MISSING, format_count, format_percent, format_range, format_seconds, format_value, ratio
 from llmlab.findings import prompt_finding, repeat_finding, users_finding, word_finding
 
 TITLES = {
@@ -67,7 +67,8 @@ def prompt_table(session: Session, found: Sequence[Cell]) -> Table:
 
 
 def repeat_table(session: Session, found: Sequence[Cell]) -> Table:
-    columns = ("prompt", "prompt tokens", "cached", "first token", *answer_column(found), "prefill", "n", "")
+    first = find_cell(found, "repeat_prompt", "first")
+    columns = ("prompt", "prompt tokens", "cached", "first token", *answer_column(found), "of the first", "n", "")
     rows = [
         (
             VARIANTS.get(cell.variant or "", cell.variant or ""),
@@ -75,7 +76,7 @@ def repeat_table(session: Session, found: Sequence[Cell]) -> Table:
             shown(cell, "cached_tokens"),
             shown(cell, "ttft_ns"),
             *answer_cell(found, cell),
-            shown(cell, "prefill_tokens_per_s"),
+            format_percent(ratio(cell.median("ttft_ns"), first.median("ttft_ns") if first else None)),
             str(cell.n),
             notes(session, cell),
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 from llmlab.errors import ServerError
 
-# What json.loads does, without its search for white space around the value.
+# What json.loads does, without its search for white space around the value: we strip.
 _decode = json.JSONDecoder().raw_decode
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -54,9 +54,9 @@ class Lines:
 
 
 def parse(line: bytes) -> Any:
-    """The JSON value of a stripped line; None where it is not JSON. Bytes that are not UTF-8 become U+FFFD."""
+    """The JSON value of `line`; None where it is not JSON. Bytes that are not UTF-8 become U+FFFD."""
     try:
-        text = line.decode("utf-8", "replace")
+        text = line.strip().decode("utf-8", "replace")
         value, end = _decode(text)
     except (ValueError, RecursionError):
         return None

@@ -92,7 +92,7 @@ class OllamaWire:
             self._whole.append(line)
 
     def _one_value(self, text: bytes) -> None:
-        data = parse(text.strip())
+        data = parse(text)
         if isinstance(data, dict):
             self._take(data)
         else:

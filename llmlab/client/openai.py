@@ -116,7 +116,7 @@ class OpenAIWire:
                 self._finish()
 
     def _one_value(self, text: bytes) -> None:
-        data = parse(text.strip())
+        data = parse(text)
         if isinstance(data, dict):
             self._bare(data)
         else:

@@ -23,6 +23,13 @@ class OnOverflow(StrEnum):
     refuse = "refuse"
 
 
+class Experiment(StrEnum):
+    prompt_length = "prompt_length"
+    repeat_prompt = "repeat_prompt"
+    users = "users"
+    overflow = "overflow"
+
+
 class ReportFormat(StrEnum):
     table = "table"
     md = "md"
@@ -117,6 +124,46 @@ def _join_pairs(args: list[str]) -> list[str]:
             value = None if "=" in key else next(rest, None)
             joined.append(key if value is None else f"{key}={value}")
     return [*joined, *rest]
+
+
+class ResumableCommand(PairedOptions):
+    """A command whose `--resume` may stand alone (the newest unfinished run) or be followed by a run's id."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _resume_value(args))
+
+
+def _resume_value(args: list[str]) -> list[str]:
+    """`--resume RUN` as `--resume=RUN`; alone, or before an experiment or option, as `--resume=newest`."""
+    given: list[str] = []
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if arg == "--resume":
+            is_run = bool(rest) and not rest[0].startswith("-") and rest[0] not in list(Experiment)
+            arg = f"--resume={rest.pop(0) if is_run else 'newest'}"
+        given.append(arg)
+    return given
+
+
+def whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:
+    """`1,2,4` as (1, 2, 4), sorted, each once; UsageError where it is something else."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() and part.isascii() and int(part) > 0 for part in parts):
+        raise UsageError(f"{name} {text} is no list of whole numbers", f"Write it as: {name} 1,2,4")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def repeat_number(text: str) -> int | None:
+    """`auto` as None, else a positive whole number; UsageError where it is something else."""
+    if text == "auto":
+        return None
+    found = whole_numbers("--repeat", text)
+    if found is None or len(found) != 1:
+        raise UsageError(f"--repeat {text} is neither auto nor a number", "Write it as: --repeat 5")
+    return found[0]
 
 
 def model_options(pairs: list[str] | None) -> dict[str, Any]:

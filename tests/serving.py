@@ -44,8 +44,10 @@ async def serving(
     asked = ServeSettings(
         **{"choice": Choice(host=upstream, timeout_s=timeout_s), "port": 0, "grace_s": 0.0, **settings}
     )
-    async with opened(asked, lambda line: None) as service:
+    lines: list[str] = []
+    async with opened(asked, lines.append) as service:
         yield service
+    assert not [line for line in lines if "fault of llmlab" in line]
 
 
 async def until(condition: Callable[[], object]) -> None:

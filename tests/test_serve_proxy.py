@@ -60,7 +60,7 @@ async def test_the_answers_bytes_pass_unchanged(steps):
     whole = b"".join(
         b"".join(map(step_bytes, step["burst"])) if "burst" in step else step_bytes(step) for step in steps
     )
-    async with bench(answer(*steps)) as (_upstream, _service, client):
+    async with bench(answer(*steps)) as (_upstream, _, client):
         response = await client.post("/api/chat", json=HI)
         assert response.status_code == 200
         assert response.content == whole
@@ -392,7 +392,7 @@ ASKED = {"role": "user", "content": "What was the code word?"}
 
 
 async def test_the_pin_is_ours_and_not_sent_on():
-    async with bench(answer("ok", done_line())) as (upstream, _service, client):
+    async with bench(answer("ok", done_line())) as (upstream, _, client):
         body = {**HI, "messages": [*PINNED, {**ASKED, "images": ["aGk="]}]}
         assert (await client.post("/api/chat", json=body)).status_code == 200
         asked = sent(upstream)[-1].json
@@ -421,13 +421,12 @@ async def test_the_budget_fits_clients_that_know_nothing_of_it(rows):
 async def test_the_budget_uses_the_window_that_is_loaded_and_without_one_leaves_things_alone():
     script = [answer("ok", done_line()), answer("ok", done_line())]
     pages = ollama_pages(loaded=512)
-    async with bench(*script, pages=pages, budget=True) as (upstream, service, client):
+    async with bench(*script, pages=pages, budget=True) as (upstream, _, client):
         body = {**HI, "messages": [*TURNS, ASKED]}
         response = await client.post("/api/chat", json=body)
         assert int(response.headers["x-llmlab-dropped"]) > 0
         assert "num_ctx" not in sent(upstream)[-1].json["options"]
-    unknown = [page for page in ollama_pages() if page["route"] != "GET /api/ps"]
-    async with bench(*script, pages=unknown, budget=True) as (upstream, _service, client):
+    async with bench(*script, pages=ollama_pages(loaded=None), budget=True) as (upstream, _, client):
         raw = json.dumps(body).encode()
         response = await client.post("/api/chat", content=raw)
         assert "x-llmlab-dropped" not in response.headers
@@ -437,7 +436,7 @@ async def test_the_budget_uses_the_window_that_is_loaded_and_without_one_leaves_
 async def test_a_refusal_for_length_is_fitted_once_more():
     counts = {"error": {"message": "too long", "n_prompt_tokens": 600, "n_ctx": 512}}
     script = [refusal(400, {"error": json.dumps(counts)}), answer("ok", done_line())]
-    async with bench(*script, budget=True) as (upstream, _service, client):
+    async with bench(*script, budget=True) as (upstream, _, client):
         body = {**HI, "messages": [*TURNS, ASKED], "options": {"num_ctx": 512}}
         assert (await client.post("/api/chat", json=body)).status_code == 200
         first, second = (r.json["messages"] for r in sent(upstream))
@@ -457,7 +456,7 @@ async def test_what_cannot_fit_is_refused_before_it_is_sent(rows):
 
 async def test_the_budget_fits_openai_clients_too():
     script = sse(delta("ok"), STOP, USAGE, "[DONE]")
-    async with bench(script, pages=openai_pages(window=512), budget=True) as (upstream, _service, client):
+    async with bench(script, pages=openai_pages(window=512), budget=True) as (upstream, _, client):
         body = {**HI, "messages": [*TURNS, ASKED], "stream": True, "max_completion_tokens": 5000}
         response = await client.post("/v1/chat/completions", json=body)
         asked = sent(upstream, "/v1/chat/completions")[-1].json

@@ -1,5 +1,10 @@
 """The application: guard, proxies and passage in bare ASGI, everything else as FastAPI routes."""
 
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
@@ -7,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from llmlab import __version__
 from llmlab.budget import DEFAULT_NUM_CTX
+from llmlab.errors import LabError
 from llmlab.serve.asgi import App, ClientLeft, Receive, Scope, Send, read_body
 from llmlab.serve.asked import PROTOCOLS
 from llmlab.serve.chat_events import ChatEvents
@@ -29,12 +35,16 @@ class Health(BaseModel):
 
 
 class Router:
-    """Sends each request to what answers it; whatever goes wrong becomes an answer in the protocol's shape."""
+    """Sends each request to what answers it; whatever goes wrong becomes an answer in the protocol's shape.
 
-    def __init__(self, pages: App, proxy: Proxy, passage: Passage) -> None:
+    `tell` gets one line for each fault of our own.
+    """
+
+    def __init__(self, pages: App, proxy: Proxy, passage: Passage, tell: Callable[[str], None]) -> None:
         self.pages = pages
         self.proxy = proxy
         self.passage = passage
+        self.tell = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,6 +55,13 @@ class Router:
             return
         except BodyRefused as refused:
             await send_problem(scope, send, refused.problem)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"a fault of llmlab: {type(error).__name__} in {where.name} ({Path(where.filename).name})"
+            self.tell(f"Error: {what}, while answering {scope['path'][:80]!r}")
+            # Where the answer has begun, nothing more is sent, and the client sees that it was cut.
+            with suppress(RuntimeError):
+                await send_problem(scope, send, Problem(500, what, "See what llmlab says on its terminal"))
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -54,6 +71,8 @@ class Router:
         elif path.startswith(("/api/", "/v1/")) or (method == "HEAD" and path == "/"):
             await self.passage.answer(await read_body(receive), scope, receive, send)
         else:
+            if path == "/chat" and method == "POST":
+                scope["llmlab.body"] = await read_body(receive)
             await self.pages(scope, receive, send)
 
 
@@ -90,7 +109,7 @@ def build_pages(chat: ChatEvents, metrics: Metrics) -> FastAPI:
 
     @pages.post("/chat", openapi_extra=chat_operation())
     async def chat_route(request: Request) -> Response:
-        return Answered(chat, read_chat_request(await read_body(request.receive)))
+        return Answered(chat, read_chat_request(request.scope["llmlab.body"]))
 
     @pages.get("/healthz", responses=own_responses())
     async def healthz() -> Health:
@@ -103,7 +122,10 @@ def build_pages(chat: ChatEvents, metrics: Metrics) -> FastAPI:
     @pages.get("/info", responses=own_responses())
     async def info() -> Info:
         target, settings = chat.ledger.target, chat.settings
-        names = await target.client.names()
+        try:
+            names = [model.name for model in await target.client.models()]
+        except LabError:
+            names = []
         return Info(
             model=target.model.name,
             models=names or [target.model.name],

@@ -102,10 +102,10 @@ def read_chat_request(raw: bytes) -> ChatRequest | Problem:
         data = json.loads(raw, parse_constant=_no_constant)
         odd = _find_odd(data)
     except RecursionError:
-        return _unusable([{"loc": ["body"], "msg": "the body is nested too deeply", "type": "json_invalid"}])
+        return _unusable([{"loc": ["body"], "msg": "nested too deeply", "type": "json_invalid"}])
     except ValueError as error:
         reason = str(error) if str(error).isprintable() else "it cannot be read"
-        return _unusable([{"loc": ["body"], "msg": f"the body is not JSON: {reason}", "type": "json_invalid"}])
+        return _unusable([{"loc": ["body"], "msg": f"not JSON: {reason}", "type": "json_invalid"}])
     if odd is not None:
         return _unusable([odd])
     try:
@@ -164,6 +164,6 @@ def _shown(part: str | int) -> str | int:
 
 def _unusable(detail: list[dict[str, Any]]) -> Problem:
     first = detail[0]
-    place = ".".join(str(part) for part in first["loc"][1:]) or "body"
-    what = first["msg"] if place == "body" else f"{place}: {first['msg']}"
+    place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+    what = f"{place}: {first['msg']}"
     return Problem(422, what, "The fields are described at /openapi.json", detail)

@@ -201,7 +201,7 @@ class Service:
         fitting = Fitting(self.ledger, on=settings.budget is True, num_ctx=settings.num_ctx, reserve=settings.reserve)
         passage = Passage(self.target, self.attendance)
         proxy = Proxy(self.ledger, self.gate, self.attendance, fitting, passage)
-        router = Router(build_pages(chat, self.metrics), proxy, passage)
+        router = Router(build_pages(chat, self.metrics), proxy, passage, self._tell)
         return Guard(router, rules, settings.max_body_bytes, settings.body_timeout_s)
 
     async def _watch_store(self) -> None:

@@ -78,6 +78,16 @@ def retold() -> Iterator[Capture]:
     last = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "length"}]}
     usage = {"choices": [], "usage": {"prompt_tokens": 14, "completion_tokens": 20, "total_tokens": 34}}
     refused = {"error": {"code": 400, "message": "too long", "n_prompt_tokens": 1726, "n_ctx": 512}}
+    details = {"family": "llama", "quantization_level": "Q4_1"}
+    tags = [
+        {"name": f"{name}:135m", "digest": f"sha256:{digit * 64}", "modified_at": when, "details": details}
+        for name, digit, when in (
+            ("smollm2", "a", "2026-01-02T03:04:05Z"),
+            ("smollm2-tmpl", "b", "2026-02-02T03:04:05Z"),
+        )
+    ]
+    loaded = {"models": [{"name": "smollm2:135m", "context_length": 512, "size_vram": 0}]}
+    show = {"details": details, "model_info": {"llama.context_length": 8192}, "capabilities": ["completion"]}
     asked = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
     for name, path, status, kind, values in (
         ("stream", "/api/chat", 200, ndjson, [word, end]),
@@ -88,6 +98,10 @@ def retold() -> Iterator[Capture]:
         ("load", "/api/chat", 200, text, [{**word, "message": {}, "done": True, "done_reason": "load"}]),
         ("too_long", "/api/chat", 400, text, [{"error": json.dumps(refused)}]),
         ("busy", "/api/chat", 503, text, [{"error": "busy"}]),
+        ("version", "/api/version", 200, text, [{"version": "0.1.2"}]),
+        ("ps", "/api/ps", 200, text, [loaded]),
+        ("tags", "/api/tags", 200, text, [{"models": tags}]),
+        ("show", "/api/show", 200, text, [show]),
         ("unknown", "/v1/chat/completions", 404, text, [{"error": {"message": "no such model"}}]),
     ):
         yield Capture(

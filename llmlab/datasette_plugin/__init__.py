@@ -52,6 +52,7 @@ def asgi_wrapper(datasette: Any) -> Callable[[Asgi], Asgi]:
     def wrap(app: Asgi) -> Asgi:
         async def first_page(scope: dict[str, Any], receive: Any, send: Any) -> None:
             if scope["type"] == "http" and scope["path"] == datasette.urls.instance() and not scope["query_string"]:
+                await remember(datasette)
                 names = lab_names(datasette)
                 if len(names) == 1 and set(datasette.databases) - {"_internal"} == names:
                     from datasette import Response

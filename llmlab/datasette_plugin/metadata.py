@@ -1,6 +1,5 @@
 """What Datasette says of tables and columns, and what it offers to filter by."""
 
-from functools import cache
 from typing import Any
 
 from llmlab.store.columns import MEANINGS, PURPOSES
@@ -16,9 +15,8 @@ NEWEST_FIRST = {"runs": "started_utc", "run_summary": "started_utc"}
 LABELS = {"runs": "tag", "models": "name", "machines": "cpu"}
 
 
-@cache
 def database_metadata() -> dict[str, Any]:
-    """Datasette's metadata of one llmlab database."""
+    """Datasette's metadata of one llmlab database; fresh each time, as Datasette writes the user's own into it."""
     return {
         "description": "Runs and calls of language models, recorded by llmlab. NULL is not reported, which is not 0.",
         "tables": {name: _table(name) for name in MEANINGS},

@@ -1,6 +1,7 @@
 """Plots: pygal's scales and shapes as one clean SVG each, without script, style or id; `charts.css` gives the looks."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
@@ -9,6 +10,9 @@ from xml.etree import ElementTree
 
 import pygal
 from pygal.style import Style
+
+# pygal leaves a finder for its own plugins behind, of which Python warns at every later import; there are none here.
+sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)]
 
 LINES_PX = (372, 250)
 BARS_PX = 560

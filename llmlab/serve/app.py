@@ -19,7 +19,7 @@ from llmlab.serve.chat_events import ChatEvents
 from llmlab.serve.chat_request import ChatRequest, read_chat_request
 from llmlab.serve.guard import BodyRefused
 from llmlab.serve.metrics import CONTENT_TYPE, Metrics
-from llmlab.serve.openapi import chat_operation, describe, own_responses
+from llmlab.serve.openapi import describe, own_responses
 from llmlab.serve.page import static_files
 from llmlab.serve.passage import Passage
 from llmlab.serve.problem import Problem, body_of, send_problem
@@ -56,12 +56,11 @@ class Router:
         except BodyRefused as refused:
             await send_problem(scope, send, refused.problem)
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"a fault of llmlab: {type(error).__name__} in {where.name} ({Path(where.filename).name})"
-            self.tell(f"Error: {what}, while answering {scope['path'][:80]!r}")
+            problem = fault_of(error)
+            self.tell(f"Error: {problem.what}, while answering {scope['path'][:80]!r}")
             # Where the answer has begun, nothing more is sent, and the client sees that it was cut.
             with suppress(RuntimeError):
-                await send_problem(scope, send, Problem(500, what, "See what llmlab says on its terminal"))
+                await send_problem(scope, send, problem)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -74,6 +73,13 @@ class Router:
             if path == "/chat" and method == "POST":
                 scope["llmlab.body"] = await read_body(receive)
             await self.pages(scope, receive, send)
+
+
+def fault_of(error: Exception) -> Problem:
+    """A fault of our own, in one line that says where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.name} ({Path(where.filename).name})"
+    return Problem(500, f"a fault of llmlab: {type(error).__name__} in {place}", "Its terminal says the same")
 
 
 class Answered(Response):
@@ -106,8 +112,9 @@ def build_pages(chat: ChatEvents, metrics: Metrics) -> FastAPI:
     """The routes that are llmlab's own."""
     pages = FastAPI(title="llmlab", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     pages.add_exception_handler(HTTPException, _as_problem)
+    pages.add_exception_handler(Exception, _as_fault)
 
-    @pages.post("/chat", openapi_extra=chat_operation())
+    @pages.post("/chat")
     async def chat_route(request: Request) -> Response:
         return Answered(chat, read_chat_request(request.scope["llmlab.body"]))
 
@@ -166,3 +173,8 @@ async def _as_problem(request: Request, error: Exception) -> Response:
     what = f"nothing answers {where}" if error.status_code in (404, 405) else str(error.detail)
     problem = Problem(error.status_code, what, "What there is: /openapi.json")
     return JSONResponse(body_of(request.url.path, problem), error.status_code, error.headers)
+
+
+async def _as_fault(request: Request, error: Exception) -> Response:
+    """A fault of our own in our shape; the router says it on the terminal."""
+    return JSONResponse(body_of(request.url.path, fault_of(error)), 500)

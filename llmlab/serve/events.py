@@ -79,4 +79,11 @@ class Failure(_Event):
     call: str | None
 
 
-EVENTS = (Delta, Thought, Receipt, Stats, Failure)
+EVENTS: tuple[tuple[str | None, type[BaseModel]], ...] = (
+    (None, Delta),
+    (None, Thought),
+    ("receipt", Receipt),
+    ("stats", Stats),
+    ("error", Failure),
+)
+"""Each event's name (None: a plain message) and the JSON in its data."""

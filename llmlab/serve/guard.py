@@ -133,12 +133,12 @@ class Guard:
         if origin is not None:
             if self.rules.origin_allowed(origin, scope["scheme"], hosts[0]):
                 return None
-            return Problem(403, f"pages of {origin} may not ask this server", "List it with --cors ORIGIN")
+            return Problem(403, f"pages of {origin} may not ask this server", "List it with --origin URL")
         # Browsers send no Origin with a plain GET (an image, a script), but say where the page came from.
         site = header(scope, b"sec-fetch-site")
         visited = header(scope, b"sec-fetch-mode") == "navigate" and scope["method"] in ("GET", "HEAD")
         if site in ("cross-site", "same-site") and not visited:
-            return Problem(403, "pages of another origin may not ask this server", "List it with --cors ORIGIN")
+            return Problem(403, "pages of another origin may not ask this server", "List it with --origin URL")
         return None
 
     def _unauthorised(self, scope: Scope) -> Problem | None:
@@ -224,7 +224,6 @@ class _Body:
             self._left -= len(message["body"])
             self._complete = not message.get("more_body", False)
             if self._left < 0:
-                hint = "Start the server with a larger --max-body"
                 what = f"the request's body is longer than {self._max_bytes:,} bytes"
-                raise BodyRefused(Problem(413, what, hint, close=True))
+                raise BodyRefused(Problem(413, what, "Send less at once", close=True))
         return message

@@ -83,13 +83,9 @@ def describe(pages: FastAPI) -> None:
     pages.openapi = document  # type: ignore[method-assign]
 
 
-def chat_operation() -> dict[str, Any]:
-    """The parts of /chat's description that FastAPI cannot see."""
-    events = {"oneOf": [_ref(model) for model in EVENTS]}
-    stream = {
-        "schema": {"type": "string", "description": "Events, each with one line of JSON."},
-        "x-event-data": events,
-    }
+def _chat_operation() -> dict[str, Any]:
+    """What FastAPI cannot see of /chat."""
+    stream = {"itemSchema": {"anyOf": [_event(name, model) for name, model in EVENTS]}}
     return {
         "summary": "Ask, and read the answer as server-sent events",
         "description": 'Pieces as `data: {"delta": …}` and `data: {"thinking": …}`, after the first one '
@@ -107,7 +103,14 @@ def own_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _document(pages: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=pages.title, version=pages.version, description=DESCRIPTION, routes=pages.routes)
-    models: list[type[BaseModel]] = [ChatRequest, *EVENTS, ProblemBody, OllamaError, OpenAIError]
+    document["paths"]["/chat"]["post"] |= _chat_operation()
+    models: list[type[BaseModel]] = [
+        ChatRequest,
+        *(model for _, model in EVENTS),
+        ProblemBody,
+        OllamaError,
+        OpenAIError,
+    ]
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=REF)
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
     for path, protocol in PROTOCOLS.items():
@@ -137,6 +140,14 @@ def _proxied(protocol: Protocol) -> dict[str, Any]:
         | _problems(PROXY, error)
         | {"default": {"description": "Any other status with which the server itself answers."}},
     }
+
+
+def _event(name: str | None, model: type[BaseModel]) -> dict[str, Any]:
+    """One server-sent event, whose data is one line of JSON."""
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": _ref(model)}
+    if name is None:
+        return {"type": "object", "properties": {"data": data}, "required": ["data"]}
+    return {"type": "object", "properties": {"event": {"const": name}, "data": data}, "required": ["event", "data"]}
 
 
 def _problems(statuses: tuple[int, ...], body: type[BaseModel]) -> dict[str, dict[str, Any]]:

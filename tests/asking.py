@@ -1,5 +1,6 @@
 """What the client's tests share: one chat to its end, and transports and clocks that follow a script."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,12 @@ async def chat(
         except LabError as raised:
             error = raised
     return Outcome(pieces, error, stream.call, stream)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the event loop run until `condition` holds."""
+    while not condition():  # noqa: ASYNC110 - what is waited for is not ours to signal
+        await asyncio.sleep(0)
 
 
 class Clock:

@@ -87,7 +87,8 @@ class PlayedServer:
     asyncio.Event), `call` (a function, before the next step). `end`: `ok`, `close` (no last chunk), `reset`.
     `drop_connection_without_response` reads the request and closes. `always` keeps a response in its queue.
     `plain` answers without chunked encoding: `length` (Content-Length) or `eof` (until the connection closes).
-    What no queue answers gets 404.
+    What no queue answers gets 404. `requests` are those received, `connections` the number of those opened, `answered`
+    the number of responses played to their end.
     """
 
     def __init__(self, responses: Iterable[Response] = (), *, host: str = "127.0.0.1", ssl: Any = None) -> None:
@@ -101,6 +102,7 @@ class PlayedServer:
         self._writers: set[asyncio.StreamWriter] = set()
         self.requests: list[Request] = []
         self.connections = 0
+        self.answered = 0
 
     async def __aenter__(self) -> "PlayedServer":
         self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._ssl)
@@ -171,6 +173,7 @@ class PlayedServer:
             await asyncio.wait({leaving, playing}, return_when=asyncio.FIRST_COMPLETED)
             if not playing.done():
                 return False
+            self.answered += 1
             return playing.result()
         finally:
             playing.cancel()

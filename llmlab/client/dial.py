@@ -2,7 +2,9 @@
 
 import asyncio
 import ipaddress
+import os
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +80,17 @@ async def race(addresses: Sequence[Address], stagger_s: float) -> socket.socket:
     if winner is None:
         raise errors[0] if errors else OSError("no address to connect to")
     return winner
+
+
+def cause(error: Exception) -> str:
+    """What went wrong, in the operating system's words, without numbers and addresses."""
+    if isinstance(error, ssl.SSLError):
+        return str(getattr(error, "verify_message", None) or error.reason or error)
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)
 
 
 def close_late(task: "asyncio.Task[socket.socket]") -> None:

@@ -8,6 +8,7 @@ import httptools
 import httpx
 
 from llmlab.client.arrivals import Chunk
+from llmlab.client.dial import cause
 
 if TYPE_CHECKING:
     from llmlab.client.connection import Connection
@@ -86,7 +87,7 @@ class Exchange(httpx.AsyncByteStream):
             what = "the body was cut" if self.status else ""
             self.fail(httpx.RemoteProtocolError(what))
         else:
-            self.fail(httpx.ReadError(str(error) or type(error).__name__))
+            self.fail(httpx.ReadError(cause(error)))
 
     def fail(self, error: httpx.TransportError) -> None:
         """Nothing more can come: the reader gets `error` after what has arrived."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import httpx
 
 from llmlab.client.connection import Connection, write_request
-from llmlab.client.dial import dial
+from llmlab.client.dial import cause, dial
 from llmlab.client.exchange import Exchange
 
 Origin: TypeAlias = tuple[str, str, int]
@@ -132,9 +132,3 @@ def origin_of(url: httpx.URL) -> Origin:
     if url.scheme not in PORTS or not url.host:
         raise httpx.UnsupportedProtocol(f"not an http address: {url.scheme}://{url.host}")
     return url.scheme, url.host, url.port or PORTS[url.scheme]
-
-
-def cause(error: Exception) -> str:
-    """The operating system's words without its numbers."""
-    text = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or str(error)
-    return str(text)

@@ -4,7 +4,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from llmlab.errors import UsageError
@@ -39,7 +39,8 @@ def export_runs(store: Store, run_ids: Sequence[str], output: Path, *, texts: bo
         raise store_error(output, error) from None
     finally:
         for suffix in ("", "-wal", "-shm"):
-            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.with_name(draft.name + suffix).unlink()
     return copied
 
 

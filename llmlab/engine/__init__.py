@@ -49,7 +49,7 @@ class Engine:
         num_ctx: int = 4096,
         on_progress: Report = silent,
     ) -> "Engine":
-        """Start the engine and return once its model is loaded with a window of `num_ctx`.
+        """Start the engine and return once its model is loaded with a window of `num_ctx`, the one of requests without.
 
         `gguf` is a model file of one's own; without it the default model is fetched into `cache` (the user's cache
         folder) where it is not there yet. `port` 0 takes a free one; `threads` None is one per core. EngineError says
@@ -66,7 +66,7 @@ class Engine:
             "num_parallel": num_parallel,
             "max_queue": max_queue,
             "threads": threads,
-            "preload": num_ctx,
+            "num_ctx": num_ctx,
         }
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(

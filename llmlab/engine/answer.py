@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class End:
-    """`reason` is stop or length; counts are tokens, durations ns; `tool_calls` are whole."""
+    """`reason` is stop or length; counts are tokens, durations ns."""
 
     reason: str
     prompt_tokens: int
@@ -86,7 +86,7 @@ async def prepare(runner: Runner, question: Question) -> tuple[str, dict[str, An
     # return_progress: without it a cancelled prompt is read to its end.
     body = {**sampling(question.options, runner.n_ctx), **question.extra, "stream": True, "return_progress": True}
     if question.prompt is not None:
-        path, body["prompt"] = "/completion", question.prompt
+        path, body = "/completion", for_completion(body, question.prompt)
     else:
         path, body["messages"] = "/v1/chat/completions", list(question.messages)
         body["stream_options"] = {"include_usage": True}
@@ -131,9 +131,20 @@ async def shorten(runner: Runner, question: Question, body: dict[str, Any]) -> t
         text = await render(link, question, kept)
     if not question.shift:
         raise Refusal(400, TOO_LONG)
-    body = {key: value for key, value in body.items() if key not in ("messages", "stream_options", "tools")}
     keep = question.options.get("num_keep", KEPT_AT_FRONT)
-    return "/completion", {**body, "prompt": half(await tokenize(link, text), n_ctx, keep)}
+    return "/completion", for_completion(body, half(await tokenize(link, text), n_ctx, keep))
+
+
+CHAT_ONLY = ("messages", "stream_options", "tools", "chat_template_kwargs", "response_format")
+
+
+def for_completion(body: dict[str, Any], prompt: str | list[int]) -> dict[str, Any]:
+    """The request without a template: a text or ids, and the format in the words of that wire."""
+    form = body.get("response_format")
+    kept = {key: value for key, value in body.items() if key not in CHAT_ONLY}
+    if form:
+        kept["json_schema"] = form.get("json_schema", {}).get("schema", {"type": "object"})
+    return {**kept, "prompt": prompt}
 
 
 async def read(link: Link, path: str, body: dict[str, Any]) -> AsyncGenerator[Piece | End]:

@@ -66,8 +66,11 @@ class Api:
             else:
                 await self.route(path, method)(reply, data)
         except Refusal as refusal:
-            value = openai_error(refusal) if path.startswith("/v1/") else {"error": refusal.text}
-            await reply.json(value, refusal.status)
+            await refuse(reply, path, refusal)
+        except Exception as error:
+            if reply.streaming:
+                raise
+            await refuse(reply, path, Refusal(500, f"internal error: {error!r}"))
 
     def route(self, path: str, method: str) -> Handler:
         methods = {"GET": self.model_entry(path)} if path.startswith("/v1/models/") else self.routes.get(path)
@@ -125,6 +128,11 @@ class Api:
     def check(self, name: str) -> None:
         if not self.card.is_called(name):
             raise Refusal(404, f"model '{name}' not found")
+
+
+async def refuse(reply: Reply, path: str, refusal: Refusal) -> None:
+    value = openai_error(refusal) if path.startswith("/v1/") else {"error": refusal.text}
+    await reply.json(value, refusal.status)
 
 
 async def read_body(receive: Receive) -> bytes | None:

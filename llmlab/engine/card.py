@@ -12,6 +12,7 @@ from typing import Any
 from llmlab.engine.gguf import Header, read_header
 from llmlab.engine.runner import Runner
 from llmlab.engine.weights import SMOLLM2
+from llmlab.engine.window import DEFAULT_TOKENS, padded
 
 # Plain ChatML, as Ollama renders SmolLM2 with its own template language: the same counts, no default system prompt.
 CHATML = (
@@ -23,22 +24,26 @@ FAR_FUTURE = "2318-01-01T00:00:00Z"
 
 @dataclass
 class Card:
-    """One model file under one name; the header is read and the digest made when first asked for."""
+    """One model file under one name; the header is read and the digest made when first asked for.
+
+    `num_ctx` is the window of requests that name none; `template` replaces the model's own where given.
+    """
 
     path: Path
     name: str
+    num_ctx: int = DEFAULT_TOKENS
     template: str | None = None
     known_digest: str | None = None
 
     @classmethod
-    def of_default(cls, path: Path) -> "Card":
-        return cls(path, SMOLLM2.name, CHATML, SMOLLM2.sha256)
+    def of_default(cls, path: Path, num_ctx: int) -> "Card":
+        return cls(path, SMOLLM2.name, num_ctx, CHATML, SMOLLM2.sha256)
 
     @classmethod
-    def of_file(cls, path: Path) -> "Card":
+    def of_file(cls, path: Path, num_ctx: int) -> "Card":
         header = read_header(path)
         blob = re.fullmatch(r"sha256[-:]([0-9a-f]{64})", path.name)
-        card = cls(path, name_of(header, path), known_digest=blob[1] if blob else None)
+        card = cls(path, name_of(header, path), num_ctx, known_digest=blob[1] if blob else None)
         card.__dict__["header"] = header
         return card
 
@@ -59,6 +64,10 @@ class Card:
     def context_length(self) -> int | None:
         length = self.header.of_architecture("context_length")
         return int(length) if length else None
+
+    def window(self, num_ctx: int | None = None) -> int:
+        """The window to load for a request that names `num_ctx`, or none."""
+        return padded(self.num_ctx if num_ctx is None else num_ctx, self.context_length)
 
     @property
     def chat_template(self) -> str:

@@ -19,7 +19,6 @@ from llmlab.engine.card import Card
 from llmlab.engine.child import take_stdout, when_parent_ends
 from llmlab.engine.desk import Desk
 from llmlab.engine.runner import Runner
-from llmlab.engine.window import padded
 from llmlab.errors import EngineError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How to serve which model; `default` is whether `gguf` are the default weights, `preload` the first window."""
+    """How to serve which model; `default` is whether `gguf` are the default weights."""
 
     gguf: str
     default: bool
@@ -37,7 +36,7 @@ class Setup:
     num_parallel: int
     max_queue: int
     threads: int | None
-    preload: int
+    num_ctx: int
 
     def line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -64,7 +63,7 @@ class Front:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         path = Path(setup.gguf)
-        self.card = Card.of_default(path) if setup.default else Card.of_file(path)
+        self.card = (Card.of_default if setup.default else Card.of_file)(path, setup.num_ctx)
         self.desk = Desk(self.start_runner, setup.max_queue)
 
     def start_runner(self, n_ctx: int) -> Awaitable[Runner]:
@@ -96,7 +95,7 @@ class Front:
         os._exit(0)
 
     async def preload(self) -> None:
-        async with self.desk.lend(padded(self.setup.preload, self.card.context_length), None):
+        async with self.desk.lend(self.card.window(), None):
             pass
 
 
@@ -138,6 +137,7 @@ def make_server(card: Card, desk: Desk, host: str) -> "uvicorn.Server":
         access_log=False,
         server_header=False,
         timeout_keep_alive=3600,
+        timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
 

@@ -10,7 +10,6 @@ from llmlab.engine.body import Body
 from llmlab.engine.card import Card
 from llmlab.engine.form import Form, OllamaForm, OpenAIForm
 from llmlab.engine.refusal import Refusal
-from llmlab.engine.window import padded
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def make(
     return Order(
         question=question,
         form=form,
-        n_ctx=padded(options.get("num_ctx"), card.context_length),
+        n_ctx=card.window(options.get("num_ctx")),
         keep_alive_s=option.keep_alive_s(body.fields.get("keep_alive")),
         stream=body.get("stream", bool, stream),
         context=context,
@@ -104,7 +103,8 @@ def extra(body: Body, card: Card) -> dict[str, Any]:
     if think and not card.thinks:
         raise Refusal(400, f'"{card.name}" does not support thinking')
     if think is not None and card.thinks:
-        found["chat_template_kwargs"] = {"enable_thinking": bool(think)}
+        effort = {"reasoning_effort": think} if isinstance(think, str) else {}
+        found["chat_template_kwargs"] = {"enable_thinking": bool(think), **effort}
     return found
 
 

@@ -45,8 +45,7 @@ class Runner:
             process.stdin.write(plan.line())
             answer = json.loads(await process.stdout.readline() or b"{}")
             if "address" not in answer:
-                await process.wait()
-                raise EngineError(f"cannot load {gguf}: {cause(errors)}", HINT)
+                raise failure(gguf, await process.wait(), answer, errors)
             address = urlsplit(answer["address"])
             link = Link(str(address.hostname), int(address.port or 0), plan.key)
             runner = cls(process, errors, link, plan, gpu=bool(answer["gpu"]))
@@ -69,20 +68,26 @@ class Runner:
         self.errors.close()
 
 
-HINT = "give another model file with --gguf FILE, or a smaller window"
-
-
 def kill(process: Process) -> None:
     if process.returncode is None:
         process.kill()
 
 
+def failure(gguf: str, code: int, answer: dict[str, Any], errors: IO[bytes]) -> EngineError:
+    """Why a worker ended before it had loaded its model."""
+    if answer.get("loaded") is False:
+        return EngineError(
+            f"llama.cpp cannot be used here: {answer['error']}",
+            "install the library it names (libgomp.so.1: apt install libgomp1)",
+        )
+    reason = cause(errors) or f"the process ended with {code}, perhaps for want of memory"
+    return EngineError(f"cannot load {gguf}: {reason}", "give another model file with --gguf FILE, or a smaller window")
+
+
 def cause(errors: IO[bytes]) -> str:
-    """The first reason llama.cpp gives, without its time stamps and function names."""
+    """The first reason llama.cpp gives, without its time stamp and function; empty where it gives none."""
     errors.seek(0)
     lines = errors.read().decode("utf-8", "replace").splitlines()
-    said = [line for line in (re.sub(r"^[\d.]+ E ", "", line).strip() for line in lines) if line]
-    first = next(
-        (line for line in said if "error" in line or "invalid" in line), said[0] if said else "no reason given"
-    )
+    said = [re.sub(r"^[\d.]+ E ", "", line).strip() for line in lines]
+    first = next((line for line in said if line), "")
     return one_line(re.sub(r"^(\w+\s+)?\w+: (error loading model: )?", "", first), 200)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 from llmlab.engine.answer import End, Question, answer, render, tokenize
 from llmlab.engine.card import Card
@@ -92,13 +93,7 @@ async def continued(link: Link, question: Question, context: list[int] | None) -
         prompt = before + await render(link, question, question.messages)
     except (Refused, Broken) as error:
         raise Refusal(400, "context cannot be read") from error
-    return Question(
-        prompt=prompt,
-        options=question.options,
-        extra={},
-        truncate=question.truncate,
-        shift=question.shift,
-    )
+    return replace(question, messages=(), prompt=prompt)
 
 
 async def add_context(link: Link, question: Question, form: Form) -> None:

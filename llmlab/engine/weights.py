@@ -83,7 +83,7 @@ def is_whole(path: Path, weights: Weights) -> bool:
 
 def sweep(folder: Path) -> None:
     """Remove what killed processes left behind."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]
 
     for partial in folder.glob("partial-*"):
         pid = partial.name.split("-")[1]

@@ -10,9 +10,9 @@ KEPT_AT_FRONT = 4
 Wire = dict[str, Any]
 
 
-def padded(num_ctx: int | None, model_tokens: int | None) -> int:
+def padded(num_ctx: int, model_tokens: int | None) -> int:
     """The window that is loaded for `num_ctx`: rounded up to 256 tokens, at most what the model was made for."""
-    asked = DEFAULT_TOKENS if num_ctx is None else max(1, num_ctx)
+    asked = max(1, num_ctx)
     if model_tokens:
         asked = min(asked, model_tokens)
     return -(-asked // STEP_TOKENS) * STEP_TOKENS

@@ -237,7 +237,9 @@ def bench(
         seed=seed,
         keep_text=keep_text,
     )
-    choice = Choice(host, api.value, model[0] if model else None, timeout, num_ctx or (QUICK_NUM_CTX if quick else None))
+    choice = Choice(
+        host, api.value, model[0] if model else None, timeout, num_ctx or (QUICK_NUM_CTX if quick else None)
+    )
     settings = BenchSettings(choice=choice, options=options, models=model or (), db=db, resume=resume, form=form.value)
     raise typer.Exit(run(run_bench(settings)))
 
@@ -306,3 +308,27 @@ def engine(
     from llmlab.engine import run_engine
 
     run_engine(host=host, port=port, gguf=gguf, num_parallel=num_parallel, max_queue=max_queue, threads=threads)
+
+
+@app.command()
+def doctor(
+    selftest: Annotated[
+        bool, typer.Option("--selftest", help="Measure a fake server of known speed and compare with the truth.")
+    ] = False,
+    model: ModelName = None,
+    host: Host = None,
+    api: ApiChoice = Api.auto,
+    db: Db = None,
+) -> None:
+    """Say whether this machine is fit to measure.
+
+    Server, model, window, GPU, power, load, memory, clock and database; exit 1 where figures would suffer.
+    """
+    if selftest:
+        from llmlab.selftest import selftest as run_selftest
+
+        raise typer.Exit(run(run_selftest()))
+    from llmlab.doctor import doctor as run_doctor
+    from llmlab.target import Choice
+
+    raise typer.Exit(run(run_doctor(Choice(host, api.value, model), db)))

@@ -101,11 +101,13 @@ class PlayedServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.requests: list[Request] = []
+        self.port = 0
         self.connections = 0
         self.answered = 0
 
     async def __aenter__(self) -> "PlayedServer":
         self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._ssl)
+        self.port = int(self._server.sockets[0].getsockname()[1])
         return self
 
     async def __aexit__(
@@ -119,11 +121,6 @@ class PlayedServer:
         for writer in self._writers:
             writer.transport.abort()
         await self._server.wait_closed()
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:

@@ -96,4 +96,7 @@ def write_request(request: httpx.Request, body: bytes) -> bytes:
     lines += [name + b": " + value for name, value in request.headers.raw if name.lower() != b"transfer-encoding"]
     if "content-length" not in request.headers and (body or request.method not in ("GET", "HEAD")):
         lines.append(b"Content-Length: " + str(len(body)).encode())
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+    head = b"\r\n".join(lines)
+    if head.count(b"\n") >= len(lines) or head.count(b"\r") >= len(lines):
+        raise httpx.LocalProtocolError("a line break in the request's head")
+    return head + b"\r\n\r\n" + body

@@ -133,12 +133,11 @@ def headers_for(server: "Server") -> dict[str, str]:
     if server.key:
         headers["authorization"] = f"Bearer {server.key}"
     elif server.user_info:
-        text = ":".join(server.user_info).encode()
-        headers["authorization"] = f"Basic {base64.b64encode(text).decode()}"
-    try:
-        "".join(headers.values()).encode("ascii")
-    except UnicodeEncodeError as error:
-        raise UsageError("the key has characters that cannot be sent", "Check LLMLAB_API_KEY") from error
+        pair = ":".join(server.user_info).encode()
+        headers["authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    text = "".join(headers.values())
+    if not text.isascii() or not text.isprintable():
+        raise UsageError("the key has characters that cannot be sent", "Check LLMLAB_API_KEY")
     return headers
 
 

@@ -1,6 +1,7 @@
 """Errors for people out of what a transport raised or a server answered."""
 
 import email.utils
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -62,7 +63,8 @@ class Faults:
     def of_stream(self, fault: Fault, http_status: int) -> ServerError:
         """An error inside a 200 stream, or an answer in another language."""
         what = self.scrub(f"{self.shown} {fault.what}" if fault.hint else f"{self.shown} failed: {fault.what}")
-        return ServerError(what, fault.hint, http_status=http_status, body=fault.body)
+        body = fault.body if fault.body is None else parse(self.scrub(json.dumps(fault.body)).encode())
+        return ServerError(what, fault.hint, http_status=http_status, body=body)
 
     def incomplete(self) -> ServerError:
         return ServerError(f"incomplete: the answer of {self.shown} ended before it was done", "See the server's log")
@@ -76,8 +78,8 @@ class Faults:
 
     def of_redirect(self, response: httpx.Response, path: str) -> ServerError:
         """A redirect is never followed: the body could be dropped and a key go to a stranger."""
-        target = urljoin(f"{self._server.url}{path}", response.headers.get("location", ""))
         try:
+            target = urljoin(f"{self._server.url}{path}", response.headers.get("location", ""))
             parts = urlsplit(target)
             base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.removesuffix(path)}".rstrip("/")
         except ValueError:
@@ -96,7 +98,7 @@ class Faults:
         if 300 <= status < 400:
             return self.of_redirect(response, path)
         text = self.scrub(raw.decode("utf-8", "replace")).strip()
-        body = unfold(parse(text.encode()) if text[:1] in ("{", "[") else None)
+        body = unfold(parse(text.encode()) if text[:1] in ("{", "[", '"') else None)
         retry_s = retry_after_s(response.headers.get("retry-after"))
         hint: str | None
         if body is None and is_html(response, raw):

@@ -62,15 +62,18 @@ FROM anchors ORDER BY seq""",
     },
     "bench_against_everyday_chats": {
         "title": "Bench against everyday chats",
-        "description": "Does everyday use feel as the bench says? Means of ok calls by model and prompt length.",
+        "description": "Does everyday use feel as the bench says? Means of ok calls by model and prompt length, of the "
+        "100,000 newest answers.",
         "sql": """
-WITH sorted AS (
-  SELECT model_id, purpose = 'measured' AS bench, ttft_ns, decode_ns, output_tokens,
+WITH compared AS (
+  SELECT 1 AS bench, * FROM calls WHERE purpose = 'measured' AND experiment = 'prompt_length'
+  UNION ALL
+  SELECT 0, * FROM (SELECT * FROM calls WHERE purpose = 'answer' ORDER BY rowid DESC LIMIT 100000)
+), sorted AS (
+  SELECT bench, model_id, ttft_ns, decode_ns, output_tokens,
     CASE WHEN prompt_tokens < 256 THEN 0 WHEN prompt_tokens < 1024 THEN 256 WHEN prompt_tokens < 2048 THEN 1024
       WHEN prompt_tokens < 4096 THEN 2048 ELSE 4096 END AS prompt_tokens_from
-  FROM calls
-  WHERE outcome = 'ok' AND prompt_tokens > 0
-    AND (purpose = 'answer' OR (purpose = 'measured' AND experiment = 'prompt_length'))
+  FROM compared WHERE outcome = 'ok' AND prompt_tokens > 0
 )
 SELECT models.name AS model, prompt_tokens_from, sum(bench) AS bench_calls, sum(NOT bench) AS chat_calls,
   avg(CASE WHEN bench THEN ttft_ns END) / 1e9 AS bench_ttft_s,

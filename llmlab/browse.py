@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 PORT = 8001
 SETTINGS = {"sql_time_limit_ms": 10_000, "suggest_facets": False, "default_cache_ttl": 0, "allow_download": False}
-"""A question to a million calls may take seconds, and looking for facets to suggest takes six; pages are never stale."""
+"""A question to a million calls may take seconds; looking for facets to suggest takes six; no page is ever stale."""
 
 
 def browse(path: Path, *, port: int | None = None, open_browser: bool = True, stream: TextIO | None = None) -> None:

@@ -216,6 +216,8 @@ def endings(answer: Answer, num_predict: int | None) -> Iterator[str]:
         yield f"stopped at -n {num_predict}"
     elif call.done_reason == "window_full":
         yield "stopped: the window is full; a larger --num-ctx, or fewer pins, leaves more room"
+    elif call.done_reason == "repeat":
+        yield "stopped: the model had come to repeat itself"
     if "buffered" in (call.flags or ""):
         yield "the stream looks buffered by a proxy: the time to first token is not the model's"
 

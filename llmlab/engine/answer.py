@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmlab.engine.link import Broken, Link, Refused
+from llmlab.engine.loop import LoopWatch
 from llmlab.engine.options import sampling
 from llmlab.engine.refusal import Refusal
 from llmlab.engine.runner import Runner
@@ -43,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class End:
-    """`reason` is stop or length; counts are tokens, durations ns."""
+    """`reason` is stop, length or repeat (it had come to loop); counts are tokens, durations ns."""
 
     reason: str
     prompt_tokens: int
@@ -83,8 +84,10 @@ def refusal(refused: Refused) -> Refusal:
 
 async def prepare(runner: Runner, question: Question) -> tuple[str, dict[str, Any]]:
     """The request as it would go if everything fits."""
-    # return_progress: without it a cancelled prompt is read to its end.
-    body = {**sampling(question.options, runner.n_ctx), **question.extra, "stream": True, "return_progress": True}
+    # return_progress: without it a cancelled prompt is read to its end. timings_per_token: an answer that loops is
+    # ended by us, and its figures are those of its last piece.
+    body = {**sampling(question.options, runner.n_ctx), **question.extra}
+    body |= {"stream": True, "return_progress": True, "timings_per_token": True}
     if question.prompt is not None:
         path, body = "/completion", for_completion(body, question.prompt)
     else:
@@ -149,7 +152,8 @@ def for_completion(body: dict[str, Any], prompt: str | list[int]) -> dict[str, A
 
 async def read(link: Link, path: str, body: dict[str, Any]) -> AsyncGenerator[Piece | End]:
     """The pieces of a streaming answer; its figures may come after the reason why it ended."""
-    reason = "stop"
+    reason = None
+    watch = LoopWatch()
     async with aclosing(link.events(path, body)) as events:
         async for event in events:
             if "error" in event:
@@ -158,9 +162,11 @@ async def read(link: Link, path: str, body: dict[str, Any]) -> AsyncGenerator[Pi
             reason = ended or reason
             if piece.content or piece.thinking or piece.tool_calls:
                 yield piece
-            # Progress carries no timings; the last event always does.
-            if "timings" in event:
-                yield end(reason, event["timings"])
+            if "timings" not in event:
+                continue
+            looping = reason is None and watch.sees_loop(piece.content)
+            if reason or looping:
+                yield end(reason or "repeat", event["timings"])
                 return
     raise Broken("unexpected EOF")
 

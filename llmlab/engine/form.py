@@ -142,7 +142,9 @@ class OpenAIForm:
         return {**value, "usage": usage_of(cost.end)}
 
     def reason(self, cost: Cost) -> str:
-        return "tool_calls" if self.calls else cost.end.reason
+        if self.calls:
+            return "tool_calls"
+        return "stop" if cost.end.reason == "repeat" else cost.end.reason  # that wire has no word for a loop
 
 
 class ToolCalls:

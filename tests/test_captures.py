@@ -172,14 +172,23 @@ def test_the_folder_was_read() -> None:
 
 
 @pytest.mark.parametrize("capture", ANSWERS, ids=names(ANSWERS))
-@pytest.mark.parametrize("size", [1 << 20, 100, 3])
-def test_wires_read_answers(capture: Capture, size: int) -> None:
+def test_wires_read_answers(capture: Capture) -> None:
+    wanted = expected(capture)
+    for size in (1 << 20, 100, 3):
+        check(cut_into(capture, size), wanted)
+
+
+def cut_into(capture: Capture, size: int) -> Record:
+    """The record of an answer that comes in chunks of `size` bytes."""
     record = Record(capture.wire, Label())
     for start in range(0, len(capture.body), size):
         record.feed(start, capture.body[start : start + size])
     record.close_wire(len(capture.body))
     record.close(len(capture.body))
-    wanted = expected(capture)
+    return record
+
+
+def check(record: Record, wanted: Expected) -> None:
     done = record.done
     assert record.deltas.text == wanted.text
     assert (record.fault is not None) == (wanted.outcome == "error" and done is None)

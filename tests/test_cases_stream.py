@@ -30,7 +30,7 @@ class Case:
     responses: list[Response]
     expected: list[dict[str, Any]]
     request: dict[str, Any] = field(default_factory=dict)
-    label: Label = Label()
+    label: Label = field(default_factory=Label)
 
 
 def raw(text: str) -> dict[str, str]:

@@ -159,6 +159,7 @@ async def test_waiting_for_a_slot_is_no_prefill() -> None:
     [
         (3000, 2, {}, True),  # everything at once after the decode time: held back
         (80, 1000, {}, False),
+        (800, 2, {}, False),  # a wait, but shorter than decoding: it was something else
         (3000, 1000, {}, False),  # a wait before, but then a stream
         (80, 2, {"eval_duration": 50 * MS, "eval_count": 4}, False),  # too little to tell
     ],

@@ -12,6 +12,7 @@ from llmlab.messages import Message
 
 DISAGREE = 0.10
 COMPARE_FROM_TOKENS = 16
+COMPARE_FROM_NS = 50_000_000
 CLIENT_PREFILL_RATIO = 1.10
 CLIENT_PREFILL_MARGIN_NS = 250_000_000
 BUFFERED_FROM_TOKENS = 8
@@ -228,13 +229,12 @@ def looks_buffered(done: Done, ttft_ns: int | None, last_piece_ns: int | None) -
     if (done.output_tokens or 0) < BUFFERED_FROM_TOKENS:
         return False
     waited_ns = ttft_ns - (done.load_ns or 0) - (done.prefill_ns or 0)
-    return last_piece_ns - ttft_ns < done.decode_ns / 20 and waited_ns > done.decode_ns / 2
+    return last_piece_ns - ttft_ns < done.decode_ns / 20 and waited_ns > done.decode_ns * 0.9
 
 
 def decode_disagrees(done: Done, ttft_ns: int | None, last_piece_ns: int | None) -> bool:
     """Whether server and user see decode speeds over 10 % apart, both over the n − 1 tokens after the first."""
-    if ttft_ns is None or last_piece_ns is None or not done.decode_ns:
+    if ttft_ns is None or last_piece_ns is None or (done.output_tokens or 0) < COMPARE_FROM_TOKENS:
         return False
-    if (done.output_tokens or 0) < COMPARE_FROM_TOKENS:
-        return False
-    return abs((last_piece_ns - ttft_ns) / done.decode_ns - 1) > DISAGREE
+    seen_ns, decode_ns = last_piece_ns - ttft_ns, done.decode_ns or 0
+    return min(seen_ns, decode_ns) >= COMPARE_FROM_NS and abs(seen_ns / decode_ns - 1) > DISAGREE

@@ -120,7 +120,9 @@ def test_a_larger_value_is_drawn_higher_in_proportion() -> None:
 def test_a_row_that_may_not_be_compared_is_hollow() -> None:
     calls = [prompt_call(100, 130, 7, 19, 8), prompt_call(1000, 925, 60, 15, 7)]
     other = [prompt_call(100, 130, 5, 19, 8), prompt_call(1000, 500, 60, 15, 7)]
-    (panel,) = drawn(side(calls), side(other, "b"))["ttft"].panels
+    chart = drawn(side(calls), side(other, "b"))["ttft"]
+    (panel,) = chart.panels
+    assert "Hollow dots may not be compared" in chart.caption
     assert [node.get("class") for node in tree(panel).iter("path")].count("hollow") == 2
     assert any("not comparable: other prompt length" in tip for tip in tips(panel))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmlab.report.document import Report
+from llmlab.report.facts import Mark
 from llmlab.report.panels import prompt_panel, repeat_panel, run_class, staircase_panel, users_panel
 from llmlab.report.shape import decode_figure
 from llmlab.report.window_picture import PARTS, window_bars, window_panel
@@ -96,7 +97,10 @@ def window(report: Report) -> Chart:
 
 
 def _caption(report: Report, text: str) -> str:
-    return text if len(report.sides) == 1 else f"Each run is divided by its own first row: compare the shapes. {text}"
+    if len(report.sides) == 1:
+        return text
+    hollow = " Hollow dots may not be compared." if any(row.mark is Mark.no for row in report.rows) else ""
+    return f"Each run is divided by its own first row: compare the shapes. {text}{hollow}"
 
 
 def _runs(report: Report) -> list[Key]:

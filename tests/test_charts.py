@@ -227,6 +227,8 @@ def test_a_picture_is_told_in_words() -> None:
         (1, [0, 0.25, 0.5, 0.75, 1]),
         (0, [0, 1]),
         (1e-6, [0, 2.5e-7, 5e-7, 7.5e-7, 1e-6]),
+        (1e-15, [0, 2.5e-16, 5e-16, 7.5e-16, 1e-15]),
+        (9e18, [0, 2.5e18, 5e18, 7.5e18, 1e19]),
     ],
 )
 def test_axes_have_round_ticks(most: float, ticks: list[float]) -> None:

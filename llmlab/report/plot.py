@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any
 from xml.etree import ElementTree
 
@@ -74,10 +74,7 @@ def round_ticks(most: float, steps: int = 4) -> list[float]:
     rough = most / steps
     power = 10.0 ** floor(log10(rough))
     step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999)
-    ticks = [0.0]
-    while ticks[-1] < most * 0.999:
-        ticks.append(round(ticks[-1] + step, 12))
-    return ticks
+    return [float(f"{i * step:.12g}") for i in range(ceil(most * 0.999 / step) + 1)]
 
 
 def thin_ticks(values: Iterable[float]) -> list[float]:
@@ -273,25 +270,10 @@ def _cleaned(node: Any, series: Sequence[Series], inside: Series | None) -> Elem
 
 GEOMETRY = ("d", "x", "y", "width", "height", "viewBox", "transform", "text-anchor")
 KEPT = frozenset(
-    [
-        "axis",
-        "x",
-        "y",
-        "names",
-        "line",
-        "guide",
-        "major",
-        "plot",
-        "title",
-        "plot_title",
-        "series",
-        "value",
-        "bar",
-        "dots",
-        "dot",
-        "ci",
-        "rect",
-    ]
+    (
+        *("axis", "x", "y", "names", "line", "guide", "major"),
+        *("title", "plot_title", "series", "value", "bar", "dots", "ci"),
+    )
 )
 
 

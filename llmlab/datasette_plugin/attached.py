@@ -44,14 +44,14 @@ async def read(datasette: Any, name: str, question: Callable[[Store], T]) -> T:
     if name not in lab_names(datasette):
         raise Missing(f"The database {name} is not llmlab's", "There are no runs in it to show")
     database = datasette.databases[name]
-    path = Path(database.path or name)
+    path = Path(Path(database.path or name).name)  # visitors need not know where files lie
 
     def in_one_state(connection: sqlite3.Connection) -> T:
         connection.execute("BEGIN")
         try:
             if state(connection, path) is not State.CURRENT:
                 raise StoreError(
-                    f"the database {path.name} was made by an older llmlab",
+                    f"the database {path} was made by an older llmlab",
                     f"Open it with: llmlab browse --db {path}",
                 )
             return question(Store(path, connection, None, ExitStack()))

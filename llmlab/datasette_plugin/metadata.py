@@ -19,7 +19,7 @@ def database_metadata() -> dict[str, Any]:
     """Datasette's metadata of one llmlab database; fresh each time, as Datasette writes the user's own into it."""
     return {
         "description": "Runs and calls of language models, recorded by llmlab. NULL is not reported, which is not 0.",
-        "tables": {name: _table(name) for name in MEANINGS},
+        "tables": {**{name: _table(name) for name in MEANINGS}, "_sqlite_migrations": {"hidden": True}},
     }
 
 

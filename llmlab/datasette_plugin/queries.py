@@ -6,15 +6,15 @@ QUERIES: dict[str, dict[str, str]] = {
     "slowest_first_tokens": {
         "title": "Slowest first tokens",
         "description": "The calls that waited longest for their first token, and what the server says of the wait.",
-        "sql": f"""
+        "sql": """
 WITH slowest AS (
-  SELECT * FROM calls WHERE ttft_ns IS NOT NULL ORDER BY ttft_ns DESC LIMIT 100
+  SELECT id, model_id FROM calls WHERE ttft_ns IS NOT NULL ORDER BY ttft_ns DESC LIMIT 100
 )
-SELECT c.ttft_ns / 1e9 AS ttft_s, c.load_ns / 1e9 AS load_s, c.prefill_ns / 1e9 AS prefill_s,
-  (c.ttft_ns - coalesce(c.load_ns, 0) - c.prefill_ns) / 1e9 AS unexplained_s, c.in_flight, c.prompt_tokens,
-  c.cached_tokens, models.name AS model, c.num_ctx, c.purpose, c.experiment, c.size, c.started_utc, c.run_id
-FROM slowest AS c {_MODEL}
-ORDER BY c.ttft_ns DESC""",
+SELECT round(r.ttft_s, 3) AS ttft_s, round(r.load_s, 3) AS load_s, round(r.prefill_s, 3) AS prefill_s,
+  round(r.unexplained_s, 3) AS unexplained_s, r.in_flight, r.prompt_tokens, r.cached_tokens, models.name AS model,
+  r.num_ctx, r.purpose, r.experiment, r.size, r.started_utc, r.run_id
+FROM slowest JOIN call_rates AS r USING (id) LEFT JOIN models ON models.id = slowest.model_id
+ORDER BY r.ttft_s DESC""",
     },
     "calls_that_were_cut": {
         "title": "Calls that were cut",
@@ -32,10 +32,10 @@ ORDER BY c.started_utc DESC LIMIT 500""",
         "description": "How far the estimate, before calibration, is from what the server counts; uncut calls only.",
         "sql": f"""
 SELECT models.name AS model, count(*) AS calls,
-  avg(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate) AS counted_per_estimated,
-  min(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate) AS lowest,
-  max(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate) AS highest,
-  avg(abs(c.prompt_tokens_estimate - c.prompt_tokens) * 100.0 / c.prompt_tokens) AS mean_error_percent
+  round(avg(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate), 3) AS counted_per_estimated,
+  round(min(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate), 3) AS lowest,
+  round(max(c.prompt_tokens * 1.0 / c.prompt_tokens_estimate), 3) AS highest,
+  round(avg(abs(c.prompt_tokens_estimate - c.prompt_tokens) * 100.0 / c.prompt_tokens), 1) AS mean_error_percent
 FROM calls AS c {_MODEL}
 WHERE c.outcome = 'ok' AND coalesce(c.cut, 'no') = 'no' AND c.prompt_tokens > 0 AND c.prompt_tokens_estimate > 0
 GROUP BY c.model_id ORDER BY calls DESC""",
@@ -55,9 +55,10 @@ WITH chosen AS (
   FROM call_rates AS r
   WHERE r.run_id = (SELECT id FROM chosen) AND r.purpose = 'anchor' AND r.outcome = 'ok'
 )
-SELECT seq, started_utc, wait_s, wait_s / first_value(wait_s) OVER (ORDER BY seq) AS wait_to_first,
-  decode_tokens_per_s,
-  decode_tokens_per_s / first_value(decode_tokens_per_s) OVER (ORDER BY seq) AS decode_to_first, run_id
+SELECT seq, started_utc, round(wait_s, 3) AS wait_s,
+  round(wait_s / first_value(wait_s) OVER (ORDER BY seq), 3) AS wait_to_first,
+  round(decode_tokens_per_s, 1) AS decode_tokens_per_s,
+  round(decode_tokens_per_s / first_value(decode_tokens_per_s) OVER (ORDER BY seq), 3) AS decode_to_first, run_id
 FROM anchors ORDER BY seq""",
     },
     "bench_against_everyday_chats": {
@@ -76,12 +77,12 @@ WITH compared AS (
   FROM compared WHERE outcome = 'ok' AND prompt_tokens > 0
 )
 SELECT models.name AS model, prompt_tokens_from, sum(bench) AS bench_calls, sum(NOT bench) AS chat_calls,
-  avg(CASE WHEN bench THEN ttft_ns END) / 1e9 AS bench_ttft_s,
-  avg(CASE WHEN NOT bench THEN ttft_ns END) / 1e9 AS chat_ttft_s,
-  sum(CASE WHEN bench AND decode_ns > 0 THEN output_tokens END) * 1e9
-    / sum(CASE WHEN bench AND output_tokens > 0 THEN decode_ns END) AS bench_decode_tokens_per_s,
-  sum(CASE WHEN NOT bench AND decode_ns > 0 THEN output_tokens END) * 1e9
-    / sum(CASE WHEN NOT bench AND output_tokens > 0 THEN decode_ns END) AS chat_decode_tokens_per_s
+  round(avg(CASE WHEN bench THEN ttft_ns END) / 1e9, 3) AS bench_ttft_s,
+  round(avg(CASE WHEN NOT bench THEN ttft_ns END) / 1e9, 3) AS chat_ttft_s,
+  round(sum(CASE WHEN bench AND decode_ns > 0 THEN output_tokens END) * 1e9
+    / sum(CASE WHEN bench AND output_tokens > 0 THEN decode_ns END), 1) AS bench_decode_tokens_per_s,
+  round(sum(CASE WHEN NOT bench AND decode_ns > 0 THEN output_tokens END) * 1e9
+    / sum(CASE WHEN NOT bench AND output_tokens > 0 THEN decode_ns END), 1) AS chat_decode_tokens_per_s
 FROM sorted LEFT JOIN models ON models.id = sorted.model_id
 GROUP BY sorted.model_id, prompt_tokens_from
 ORDER BY model, prompt_tokens_from""",

@@ -99,11 +99,10 @@ class Engine:
 
 
 def default_weights(cache: Path | None, report: Report) -> Path:
-    import platformdirs
-
     from llmlab.engine.weights import ensure_weights
+    from llmlab.settings import cache_folder
 
-    return ensure_weights(cache or platformdirs.user_cache_path("llmlab", appauthor=False), report)
+    return ensure_weights(cache or cache_folder(), report)
 
 
 def greet(process: "subprocess.Popen[bytes]", setup: dict[str, Any]) -> dict[str, Any]:

@@ -78,9 +78,8 @@ def parameters(xllamacpp: Any, plan: Plan) -> Any:
     params.ui = False
     params.verbosity = ERRORS_ONLY
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = plan.threads or physical_cores()
-    if not has_gpu(xllamacpp):
-        # As Ollama on a CPU: the same answers at temperature 0, and no slower.
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    # Flash attention stays on, unlike Ollama's on a CPU: then an answer at temperature 0 does not depend on what was
+    # cached. Without it the first tokens of a warm prompt differed.
     if plan.template is not None:
         params.chat_template = plan.template
     return params

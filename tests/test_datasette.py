@@ -194,6 +194,23 @@ async def test_other_databases_are_left_alone(db: Path, tmp_path: Path) -> None:
     assert "rows.css" in (await datasette.client.get("/lab/runs")).text
 
 
+async def test_a_file_that_cannot_be_opened_is_datasettes_to_complain_of(db: Path, tmp_path: Path) -> None:
+    bench(db, 1, "laptop")
+    (tmp_path / "broken.db").write_text("no database" * 100)
+    datasette = await opened(db, tmp_path / "broken.db", tmp_path / "missing.db")
+    assert (await datasette.client.get("/lab/-/runs")).status_code == 200
+    assert (await datasette.client.get("/broken/-/runs")).status_code == 404
+
+
+async def test_a_stranger_with_a_table_of_migrations_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        for table in ("runs (id)", "calls (id)", "_sqlite_migrations (migration_set)"):
+            connection.execute(f"CREATE TABLE {table}")
+        connection.execute("INSERT INTO _sqlite_migrations VALUES ('somebody else')")
+    assert (await get(other, "/other/-/runs")).status_code == 404
+
+
 async def test_tables_and_columns_are_described_with_their_units(db: Path) -> None:
     bench(db, 1, "laptop")
     datasette = await opened(db)

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -30,8 +30,12 @@ async def remember(datasette: Any) -> None:
     """Look at the attached databases that were not llmlab's so far: a file may be made after the start."""
     known = _known.setdefault(datasette, set())
     for name, database in list(datasette.databases.items()):
-        if name not in known and name != "_internal" and await database.execute_fn(_is_lab):
-            known.add(name)
+        if name in known or name == "_internal":
+            continue
+        # A file that cannot be opened is Datasette's to complain of.
+        with suppress(sqlite3.Error):
+            if await database.execute_fn(_is_lab):
+                known.add(name)
 
 
 async def read(datasette: Any, name: str, question: Callable[[Store], T]) -> T:
@@ -70,9 +74,8 @@ def stale_wal(datasette: Any) -> list[Path]:
 
 
 def _is_lab(connection: sqlite3.Connection) -> bool:
-    try:
-        ours = connection.execute("SELECT 1 FROM _sqlite_migrations WHERE migration_set = 'llmlab'").fetchone()
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('runs', 'calls')").fetchall()
-    except sqlite3.Error:
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('runs', 'calls', '_sqlite_migrations')")
+    if len(tables.fetchall()) < 3:
         return False
-    return ours is not None and len(tables) == 2
+    ours = connection.execute("SELECT 1 FROM _sqlite_migrations WHERE migration_set = 'llmlab'")
+    return ours.fetchone() is not None

@@ -206,7 +206,7 @@ class _Across(_Plain):
         return NAME_PX / (2 * NAME_PX + BAR_PX * self.bars_in_group)
 
     def _y_axis(self: Any) -> None:
-        axis = self.svg.node(self.nodes["plot"], class_="axis names")
+        axis = self.svg.node(self.nodes["text_overlay"], class_="axis names")  # above the lines of the other axis
         for name, position in self._y_labels:
             top = position + (0.5 - self._series_margin) / len(self._y_labels)
             shown = name if len(name) <= NAME_CHARS else f"{name[:NAME_CHARS]}…"

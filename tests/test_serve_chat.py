@@ -334,3 +334,18 @@ async def test_an_openai_compatible_server_is_talked_to_as_well():
             assert answer_text(found)
             assert found[-1][1]["prompt_tokens"] == fake.served[0].read_tokens
             assert next(d for n, d in found if n == "receipt")["window"]["num_ctx"] == 4096
+
+
+async def test_the_window_can_be_asked_for_without_asking_the_model(fake):
+    async with serving(fake.url, num_ctx=512) as service, asking(service) as client:
+        pinned = [{**message, "pinned": True} for message in CODE_WORD]
+        told = (await client.post("/window", json={"messages": [*pinned, *TURNS, ASKED]})).json()
+        bar = told["window"]
+        assert bar["num_ctx"] == 512 == bar["system"] + bar["pinned"] + bar["kept"] + bar["free"]
+        assert told["dropped"][:2] == [2, 3]
+        everything = (await client.post("/window", json={"messages": [*TURNS, ASKED], "budget": False})).json()
+        assert everything["window"]["free"] < 0
+        assert everything["dropped"] == []
+        assert (await client.post("/window", json={"message": "word " * 2000})).status_code == 413
+        assert (await client.post("/window", json={"massage": "x"})).status_code == 422
+        assert fake.served == []

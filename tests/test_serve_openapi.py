@@ -1,8 +1,6 @@
 """The API against its own OpenAPI document: no fault, no status and no body that the document does not tell of."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from llmlab.fake import FakeServer, Figures
 from llmlab.serve.events import EVENTS
 from tests.serving import asking, bench, events, serving
+from tests.threaded import Threaded
 
 
 @pytest.fixture(scope="module")
@@ -29,35 +28,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     figures = Figures(decode_gap_ns=100_000, prefill_tokens_per_s=1_000_000, stop_after=3)
     with FakeServer(figures) as fake, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
-        with Threaded(fake.url, folder / "lab.db") as threaded:
+        with Threaded(fake.url, db=folder / "lab.db") as threaded:
             yield threaded.url
-
-
-class Threaded:
-    """A service with a loop and a thread of its own."""
-
-    def __init__(self, upstream: str, db: Path) -> None:
-        self.upstream = upstream
-        self.db = db
-        self.url = ""
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.run()))
-
-    def __enter__(self) -> "Threaded":
-        self.thread.start()
-        assert self.ready.wait(20)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.loop.call_soon_threadsafe(self.over.set)
-        self.thread.join()
-
-    async def run(self) -> None:
-        self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
-        async with serving(self.upstream, db=self.db) as service:
-            self.url = service.url
-            self.ready.set()
-            await self.over.wait()
 
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -70,12 +42,12 @@ def test_nothing_is_answered_that_the_document_does_not_tell_of(url):
         operation = result.ok()
         names.append(operation.label)
         check(operation)
-    assert len(names) == 7
+    assert len(names) == 8
 
 
 def check(operation: Any) -> None:
     modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
-    checks = [*CHECKS, *([negative_data_rejection] if operation.path == "/chat" else [])]
+    checks = [*CHECKS, *([negative_data_rejection] if operation.path in ("/chat", "/window") else [])]
 
     def answered(case: Any) -> None:
         response = case.call(timeout=20)
@@ -102,7 +74,7 @@ async def test_the_document_names_what_is_asked_and_answered():
     async with bench() as (_, _, client):
         document = (await client.get("/openapi.json")).json()
         assert set(document["paths"]) == {
-            "/chat", "/healthz", "/metrics", "/info", "/api/chat", "/api/generate", "/v1/chat/completions",
+            "/chat", "/window", "/healthz", "/metrics", "/info", "/api/chat", "/api/generate", "/v1/chat/completions",
         }  # fmt: skip
         chat = document["paths"]["/chat"]["post"]
         assert set(chat["responses"]["200"]["content"]) == {"text/event-stream"}

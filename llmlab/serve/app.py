@@ -22,7 +22,7 @@ from llmlab.serve.metrics import CONTENT_TYPE, Metrics
 from llmlab.serve.openapi import describe, own_responses
 from llmlab.serve.page import static_files
 from llmlab.serve.passage import Passage
-from llmlab.serve.problem import Problem, body_of, send_problem
+from llmlab.serve.problem import Problem, body_of, problem_of, send_problem
 from llmlab.serve.proxy import Proxy
 
 
@@ -70,7 +70,7 @@ class Router:
         elif path.startswith(("/api/", "/v1/")) or (method == "HEAD" and path == "/"):
             await self.passage.answer(await read_body(receive), scope, receive, send)
         else:
-            if path == "/chat" and method == "POST":
+            if path in ("/chat", "/window") and method == "POST":
                 scope["llmlab.body"] = await read_body(receive)
             await self.pages(scope, receive, send)
 
@@ -117,6 +117,17 @@ def build_pages(chat: ChatEvents, metrics: Metrics) -> FastAPI:
     @pages.post("/chat")
     async def chat_route(request: Request) -> Response:
         return Answered(chat, read_chat_request(request.scope["llmlab.body"]))
+
+    @pages.post("/window")
+    async def window_route(request: Request) -> Response:
+        asked = read_chat_request(request.scope["llmlab.body"])
+        try:
+            if not isinstance(asked, Problem):
+                return JSONResponse((await chat.fill(asked)).model_dump())
+            problem = asked
+        except LabError as error:
+            problem = problem_of(error)
+        return JSONResponse(body_of("/window", problem), problem.status)
 
     @pages.get("/healthz", responses=own_responses())
     async def healthz() -> Health:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from copy import copy
 from typing import Any
 
 from llmlab.budget import DEFAULT_NUM_CTX
@@ -13,7 +14,7 @@ from llmlab.messages import Message
 from llmlab.serve.asgi import Receive, Scope, Send
 from llmlab.serve.attendance import Attendance, End
 from llmlab.serve.chat_request import ChatRequest
-from llmlab.serve.events import Failure, Receipt, Stats
+from llmlab.serve.events import Failure, Filling, Receipt, Stats
 from llmlab.serve.gate import Full, Gate
 from llmlab.serve.ledger import Known, Ledger
 from llmlab.serve.problem import Problem, busy, problem_of, send_problem
@@ -50,6 +51,18 @@ class ChatEvents:
         end = await self.attendance.run(receive, self._answer(request, scope, send, stream))
         if end is End.DISMISSED:
             await _fail(scope, send, stream, busy(STOPPING, "Ask again when it is back"), None)
+
+    async def fill(self, request: ChatRequest) -> Filling:
+        """How `request` would fill the window, without asking the model. Raises LabError where it cannot."""
+        session = Session()
+        if request.session is not None and (remembered := self.sessions.peek(request.session)) is not None:
+            session.conversation = copy(remembered)
+        known = await self.ledger.known(request.model or self.ledger.target.model.name)
+        conversation = await self.conversation(request, session, known)
+        fit = conversation.preview(request.question.content, pinned=request.question.pinned)
+        return Filling(
+            window=window_bar(conversation, fit, request.question), dropped=dropped_places(conversation, fit)
+        )
 
     async def _answer(self, request: ChatRequest, scope: Scope, send: Send, stream: EventStream) -> None:
         talk = Talk(self, request, stream)
@@ -94,6 +107,7 @@ class ChatEvents:
                 pairs=list(known.pairs),
                 messages=messages,
             )
+            conversation.ratio = known.ratio
         conversation.options = ChatOptions(
             model=known.model.name,
             num_predict=request.num_predict or defaults.num_predict,

@@ -37,13 +37,18 @@ class WindowBar(_Event):
     free: int
 
 
-class Receipt(_Event):
+class Filling(_Event):
+    """What would be sent."""
+
+    window: WindowBar | None = Field(description="Null where nobody knows the window.")
+    dropped: list[int] = Field(description="Which messages are left out: places among those that are not system.")
+
+
+class Receipt(Filling):
     """`event: receipt`, after the first piece: what was sent."""
 
     model: str
     session: str | None
-    window: WindowBar | None = Field(description="Null where nobody knows the window.")
-    dropped: list[int] = Field(description="Which messages were left out: places among those that are not system.")
 
 
 class Stats(_Event):

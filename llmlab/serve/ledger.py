@@ -18,6 +18,7 @@ FRESH_S = 30.0
 MOST_PAIRS = 200
 MOST_MODELS = 200
 MOST_WINDOWS = 16
+STEADY = 0.1
 SAVED_WITHIN_S = 1.0
 
 
@@ -41,9 +42,12 @@ class Known:
     read_s: float
     windows: dict[int | None, "Loaded"] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.ratio = calibrate(self.pairs)
+
     @property
     def estimator(self) -> Estimator:
-        return Estimator(calibrate(self.pairs))
+        return Estimator(self.ratio)
 
     def learn(self, call: Call) -> None:
         """Calibrate by a call that the server did not cut."""
@@ -51,8 +55,15 @@ class Known:
             self.learn_pairs([(call.prompt_tokens_estimate, call.prompt_tokens), *self.pairs])
 
     def learn_pairs(self, pairs: list[tuple[int, int]]) -> None:
-        """Take over what a conversation has learned; newest first."""
+        """Take over what a conversation has learned; newest first.
+
+        A ratio that moves little is left alone, so that the budget cuts conversations where it cut them before.
+        """
+        first = not self.pairs
         self.pairs = pairs[:MOST_PAIRS]
+        ratio = calibrate(self.pairs)
+        if first or abs(ratio / self.ratio - 1) > STEADY:
+            self.ratio = ratio
 
 
 class Ledger:

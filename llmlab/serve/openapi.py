@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from llmlab.serve.asked import PROTOCOLS, Protocol
 from llmlab.serve.chat_request import ChatRequest
-from llmlab.serve.events import EVENTS
+from llmlab.serve.events import EVENTS, Filling
 
 REF = "#/components/schemas/{model}"
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
@@ -96,6 +96,16 @@ def _chat_operation() -> dict[str, Any]:
     }
 
 
+def _window_operation() -> dict[str, Any]:
+    filling = {"description": "The window.", "content": {JSON: {"schema": _ref(Filling)}}}
+    return {
+        "summary": "How a request to /chat would fill the window",
+        "description": "The budget's decision, without asking the model; a session stays as it is.",
+        "requestBody": {"required": True, "content": {JSON: {"schema": _ref(ChatRequest)}}},
+        "responses": {"200": filling} | _problems(CHAT, ProblemBody),
+    }
+
+
 def own_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors that each of our own paths can give."""
     return {int(status): answer for status, answer in _problems((*GUARD, *statuses), ProblemBody).items()}
@@ -104,9 +114,11 @@ def own_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def _document(pages: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=pages.title, version=pages.version, description=DESCRIPTION, routes=pages.routes)
     document["paths"]["/chat"]["post"] |= _chat_operation()
+    document["paths"]["/window"]["post"] |= _window_operation()
     models: list[type[BaseModel]] = [
         ChatRequest,
         *(model for _, model in EVENTS),
+        Filling,
         ProblemBody,
         OllamaError,
         OpenAIError,

@@ -57,6 +57,11 @@ class Sessions:
             self._forget(next(iter(self._sessions)))
         return session
 
+    def peek(self, name: str) -> Conversation | None:
+        """What a session remembers, without using it."""
+        session = self._sessions.get(name)
+        return session.conversation if session is not None else None
+
     def keep(self, name: str, session: Session) -> None:
         """Note what a session has become by an answer."""
         if self._sessions.get(name) is not session or session.conversation is None:

@@ -252,7 +252,7 @@ async def test_loading_is_no_answer_but_where_it_was_asked_for(reason: str) -> N
         (["The first ", "half"], "The first half", "incomplete", "ended before it was done"),
         ([], "", "incomplete", "ended before it was done"),
         (["partial", {"text": '{"StatusCode":502,"error":"remote closed"}'}], "partial", "error", "remote closed"),
-        (["a", {"text": "<html>\n"}], "a", "error", "not JSON"),
+        (["a", {"text": "<html>\n"}], "a", "error", "cannot be read"),
     ],
 )
 async def test_what_came_before_the_end_is_kept(steps: list[Any], text: str, outcome: str, words: str) -> None:

@@ -74,7 +74,7 @@ async def test_another_service_at_the_address_is_no_answer(kind: str, body: str)
     page = {"status": 200, "headers": {"content-type": kind}, "body": [{"text": body}]}
     got, text, server = await told(page)
     assert (got.call.outcome, got.text) == ("error", "")
-    assert f"{server.url} did not answer like Ollama's /api/chat" in text
+    assert f"{server.url} did not answer like /api/chat" in text
 
 
 async def test_events_where_lines_were_expected_and_the_other_way_round() -> None:

@@ -191,7 +191,7 @@ def test_the_cached_count_of_newer_servers() -> None:
     [
         (b"<html><body>Sign in</body></html>", "HTML page"),
         (b"  <!DOCTYPE html>\n<html>\n", "HTML page"),
-        (b"Ollama is running", "did not answer like Ollama's /api/chat: Ollama is running"),
+        (b"Ollama is running", "did not answer like /api/chat: Ollama is running"),
         (b"[1, 2]\n", "did not answer like"),
         (b'"text"', "did not answer like"),
         (b"{broken\n", "did not answer like"),

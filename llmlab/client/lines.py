@@ -1,12 +1,13 @@
 """Bytes cut into lines, on newlines only, however the network cut them."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from llmlab.errors import ServerError
 
-# What json.loads does, without its search for white space around the value: we strip.
-_decode = json.JSONDecoder().raw_decode
+# The heart of json.loads, without its search for white space around the value: we strip.
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 LONGEST_LINE = 64 * 1024 * 1024
 
@@ -57,8 +58,8 @@ def parse(line: bytes) -> Any:
     """The JSON value of `line`; None where it is not JSON. Bytes that are not UTF-8 become U+FFFD."""
     try:
         text = line.strip().decode("utf-8", "replace")
-        value, end = _decode(text)
-    except (ValueError, RecursionError):
+        value, end = _scan(text, 0)
+    except (StopIteration, ValueError, RecursionError):
         return None
     return value if end == len(text) else None
 

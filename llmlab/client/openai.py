@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from llmlab.client.events import Done, Event, Fault, Figures, Piece, ToolCalls, first_text
-from llmlab.client.lines import Lines, parse, start_of
-from llmlab.client.ollama import BYTE_ORDER_MARK
+from llmlab.client.events import Done, Figures, Piece, ToolCalls, first_text
+from llmlab.client.lines import parse, start_of
 from llmlab.client.options import ChatOptions
-from llmlab.client.speech import said, unfold
+from llmlab.client.wire import Wire
 from llmlab.messages import Message
 
 PATH = "/v1/chat/completions"
-NOT_OURS = "did not answer like /v1/chat/completions"
 LONGEST_EVENT = 1000
+OTHER_FIELDS = (b":", b"event:", b"id:", b"retry:")
+BARE_FIELDS = (b"data", b"event", b"id", b"retry")
 
 
 def request_body(messages: Sequence[Message], options: ChatOptions, include_usage: bool = True) -> dict[str, Any]:
@@ -33,67 +33,44 @@ def request_body(messages: Sequence[Message], options: ChatOptions, include_usag
     return body
 
 
-class OpenAIWire:
-    """Reads an answer of /v1/chat/completions, as server-sent events or whole: bytes in, events out.
+class OpenAIWire(Wire):
+    """Reads an answer of /v1/chat/completions, as server-sent events or whole; some servers end without [DONE]."""
 
-    After a `Fault` or `Done` nothing more is read. An answer that ends without either is incomplete.
-    """
+    __slots__ = ("_calls", "_open", "_reason", "_timings", "_usage")
 
-    __slots__ = ("_calls", "_events", "_lines", "_open", "_reason", "_seen", "_timings", "_usage", "_whole", "ended")
+    PATH = PATH
 
     def __init__(self) -> None:
-        self._lines = Lines()
-        self._events: list[Event] = []
-        self._seen = False
+        super().__init__()
         self._open: list[bytes] = []  # data lines of an event that is not JSON yet
-        self._whole: list[bytes] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self._usage: dict[str, Any] = {}
         self._timings: dict[str, Any] = {}
         self._reason: str | None = None
-        self.ended = False
-
-    def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes, in order."""
-        self._events = []
-        for line in self._lines.feed(data):
-            if self.ended:
-                break
-            self._line(line)
-        return self._events
-
-    def end(self) -> list[Event]:
-        """The events of what was left when the body ended; some servers end without [DONE]."""
-        self._events = []
-        rest = self._lines.rest()
-        if self._whole:
-            self._one_value(b"\n".join([*self._whole, rest]))
-        elif rest and not self.ended and (self._seen or rest[:1] != b"{" or parse(rest)):
-            self._line(rest)
-        if not self.ended and self._reason is not None:
-            self._finish()
-        return self._events
 
     def _line(self, line: bytes) -> None:
         if self._whole:
-            self._whole.append(line)
+            self._odd_line(line)
         elif line.startswith(b"data:"):
             self._data(line[5:].strip())
-        elif line.startswith((b":", b"event:", b"id:", b"retry:")) or line in (b"event", b"id", b"retry", b"data"):
+        elif line.startswith(OTHER_FIELDS) or line in BARE_FIELDS:
             return
-        elif not self._seen and line.startswith(BYTE_ORDER_MARK):
-            self._line(line[len(BYTE_ORDER_MARK) :])
-        elif line[:1] == b"{" and (data := parse(line)) is not None:
-            self._bare(data)
-        elif line[:1] == b"{" and not self._seen:
-            # A server may answer with one object over several lines; only the end shows whether it is JSON.
-            self._whole.append(line)
+        elif line[:1] == b"{" and isinstance(value := parse(line), dict):
+            self._object(value)
         else:
-            self._foreign(line)
+            self._odd_line(line)
+
+    def _rest(self, rest: bytes) -> None:
+        if self._seen or rest[:1] != b"{" or parse(rest):
+            self._line(rest)
+
+    def _finish(self) -> None:
+        if self._reason is not None:
+            self._done()
 
     def _data(self, payload: bytes) -> None:
         if payload == b"[DONE]":
-            self._finish()
+            self._done()
             return
         data = parse(payload)
         if self._open or (data is None and payload[:1] == b"{"):
@@ -107,25 +84,18 @@ class OpenAIWire:
         elif payload:
             self._fail(f"sent an event that is not a JSON object: {start_of(payload)}")
 
-    def _bare(self, data: dict[str, Any]) -> None:
-        if "choices" not in data and ("done" in data or "response" in data):
-            self._fail("speaks Ollama's protocol, not /v1/chat/completions", "Ask with --api ollama")
-        else:
-            self._take(data)
-            if not self.ended and self._reason is not None:
-                self._finish()
-
-    def _one_value(self, text: bytes) -> None:
-        data = parse(text)
-        if isinstance(data, dict):
-            self._bare(data)
-        else:
-            self._foreign(text)
+    def _object(self, value: dict[str, Any]) -> None:
+        if "choices" not in value and ("done" in value or "response" in value):
+            self._fail(f"speaks Ollama's protocol, not {PATH}", "Ask with --api ollama")
+            return
+        self._take(value)
+        if not self.ended and self._reason is not None:
+            self._done()
 
     def _take(self, data: dict[str, Any]) -> None:
         self._seen = True
         if data.get("error"):
-            self._fail(said(data["error"]) or "reported an error", body=unfold(data))
+            self._report(data)
             return
         usage, timings, choices = data.get("usage"), data.get("timings"), data.get("choices")
         if isinstance(usage, dict):
@@ -175,22 +145,10 @@ class OpenAIWire:
             call.update({key: value for key, value in delta.items() if key not in ("index", "function") and value})
             self._events.append(ToolCalls([]))
 
-    def _finish(self) -> None:
+    def _done(self) -> None:
         if self._calls:
             self._events.append(ToolCalls(list(self._calls.values())))
         self._events.append(read_done(self._reason, self._usage, self._timings))
-        self.ended = True
-
-    def _foreign(self, line: bytes) -> None:
-        if line.lstrip()[:1] == b"<":
-            self._fail(f"{NOT_OURS} but with an HTML page", "Check the address")
-        elif self._seen:
-            self._fail(f"sent a line that is no server-sent event: {start_of(line)}")
-        else:
-            self._fail(f"{NOT_OURS}: {start_of(line)}", "Check the address")
-
-    def _fail(self, what: str, hint: str | None = None, body: object = None) -> None:
-        self._events.append(Fault(what, hint, body))
         self.ended = True
 
 
@@ -210,7 +168,7 @@ def read_done(reason: str | None, usage: dict[str, Any], timings: dict[str, Any]
     prompt = figures.count(usage.get("prompt_tokens"))
     output = figures.count(usage.get("completion_tokens"))
     if prompt is None and prompt_n is not None:
-        prompt = prompt_n + (cache_n or 0)
+        prompt = figures.count(prompt_n + (cache_n or 0))
     return Done(
         reason=reason,
         prompt_tokens=prompt,

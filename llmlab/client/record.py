@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from llmlab.call import Call, Label, add_flag, utc_now
 from llmlab.client.deltas import Deltas, whole_characters
 from llmlab.client.events import Done, Event, Fault, Piece, ToolCalls
+from llmlab.client.wire import Wire
 from llmlab.messages import Message
 
 DISAGREE = 0.10
@@ -19,16 +20,6 @@ BUFFERED_FROM_TOKENS = 8
 BUFFERED_FROM_NS = 100_000_000
 LONGEST_REASON = 80
 SLOW_CONNECT_NS = 200_000_000
-
-
-class Wire(Protocol):
-    """Reads one answer: bytes in, events out; `ended` once a `Done` or `Fault` came."""
-
-    ended: bool
-
-    def feed(self, data: bytes) -> list[Event]: ...
-
-    def end(self) -> list[Event]: ...
 
 
 class Record:
@@ -62,9 +53,12 @@ class Record:
         self._started_utc = utc_now()
         self.in_flight = in_flight
 
-    def feed(self, stamp_ns: int, data: bytes) -> list[Piece]:
+    def feed(self, stamp_ns: int, data: bytes) -> Sequence[Piece]:
         """The pieces to show that `data`, arrived at `stamp_ns`, completes."""
-        return self._events(self.wire.feed(data), stamp_ns)
+        events = self.wire.feed(data)
+        if len(events) == 1 and type(piece := events[0]) is Piece:
+            return self._piece(piece, stamp_ns)
+        return self._events(events, stamp_ns)
 
     def close_wire(self, stamp_ns: int) -> Sequence[Piece]:
         """The body ended; the pieces of what was left without a newline."""
@@ -82,13 +76,8 @@ class Record:
     def _events(self, events: Sequence[Event], stamp_ns: int) -> list[Piece]:
         pieces: list[Piece] = []
         for event in events:
-            if type(event) is Piece:
-                self._arrived(stamp_ns)
-                self.pieces += 1
-                shown = self.deltas.feed(event)
-                if self.answer_ns is None and any(piece.kind == "content" for piece in shown):
-                    self.answer_ns = stamp_ns
-                pieces += shown
+            if isinstance(event, Piece):
+                pieces += self._piece(event, stamp_ns)
             elif isinstance(event, ToolCalls):
                 self._arrived(stamp_ns)
                 self.tool_calls += encodable(event.calls)
@@ -97,6 +86,14 @@ class Record:
             elif isinstance(event, Fault):
                 self.fault, self.end_ns = event, stamp_ns
         return pieces
+
+    def _piece(self, piece: Piece, stamp_ns: int) -> Sequence[Piece]:
+        self._arrived(stamp_ns)
+        self.pieces += 1
+        shown = self.deltas.feed(piece)
+        if self.answer_ns is None and any(part.kind == "content" for part in shown):
+            self.answer_ns = stamp_ns
+        return shown
 
     def _arrived(self, stamp_ns: int) -> None:
         last_ns = self.last_ns

@@ -81,6 +81,7 @@ class Conversation:
         self.ratio = calibrate(self.pairs)
         self.refused_n_ctx: int | None = None
         self.num_ctx_loaded: int | None = None
+        self.summary: Message | None = None
         self._sent: tuple[Message, ...] = ()
         self._notes: list[str] = []
         self._calls = 0
@@ -224,8 +225,8 @@ class Conversation:
         return bool(self._sent) and messages[: len(self._sent)] == self._sent
 
     async def _summarise(self, fitted: budget.Fit, question: Message, window: budget.Window) -> budget.Fit:
-        """Replace what `fitted` drops by one pinned summary; where that fails, it is only dropped, and said."""
-        gone = [d.message for d in fitted.dropped]
+        """Replace what `fitted` drops, and the last summary, by one; where that fails, it is only dropped, and said."""
+        gone = [m for m in self.messages if m is self.summary] + [d.message for d in fitted.dropped]
         try:
             summary = await summarise(gone, self._ask_aside, self.estimator, window.limit)
         except LabError as error:
@@ -233,10 +234,11 @@ class Conversation:
             return fitted
         ids = {id(m) for m in gone}
         start = next(i for i, m in enumerate(self.messages) if id(m) in ids)
-        self.archive += gone
+        self.archive += [m for m in gone if m is not self.summary]
         self.messages = [m for m in self.messages if id(m) not in ids]
         self.messages.insert(start, summary)
-        self._notes.append(f"{len(gone)} old messages became one pinned summary")
+        self.summary = summary
+        self._notes.append(f"{len(fitted.dropped)} old messages became one pinned summary")
         return budget.fit([*self.messages, question], window.limit, self.estimator)
 
     # What the server made of it

@@ -6,7 +6,7 @@ from llmlab.messages import Message
 from llmlab.tokens import Estimator
 
 PREFIX = "Summary of the earlier part of our conversation: "
-SUMMARY_TOKENS = 160
+LONGEST_TOKENS = 160
 INSTRUCTION = (
     "Summarise the conversation below in a few short sentences. Keep names, numbers, decisions and open questions. "
     "Write only the summary.\n\n"
@@ -19,13 +19,16 @@ async def summarise(
     """One pinned message that stands for `gone`.
 
     `send(question, num_predict)` asks the model and returns its text. What does not fit into `limit` tokens at once is
-    summarised in parts, each with the summary so far in front. Raises what `send` raises.
+    summarised in parts, each with the summary so far in front. A summary takes at most a sixth of `limit`. Raises what
+    `send` raises.
     """
     summary = ""
-    for part in _parts(gone, estimator, max(1, limit - 2 * SUMMARY_TOKENS)):
+    longest = max(1, min(LONGEST_TOKENS, limit // 6))
+    room = limit - longest - estimator.message(Message("user", INSTRUCTION + PREFIX))
+    for part in _parts(gone, estimator, max(1, room)):
         before = f"{PREFIX}{summary}\n\n" if summary else ""
         talk = "\n".join(f"{m.role}: {m.content.removeprefix(PREFIX)}" for m in part)
-        summary = (await send(Message("user", f"{INSTRUCTION}{before}{talk}"), SUMMARY_TOKENS)).strip() or summary
+        summary = (await send(Message("user", f"{INSTRUCTION}{before}{talk}"), longest)).strip() or summary
     return Message("user", PREFIX + summary, pinned=True)
 
 

@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import re
+import signal
+import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -14,9 +16,10 @@ from bench_runs import FAST, SMALL, Done, bench, bench_of, opened
 
 from llmlab.bench import BenchOptions, run_bench
 from llmlab.call import has_flag
+from llmlab.cells import Cell
 from llmlab.client import Client
 from llmlab.errors import LabError, UsageError
-from llmlab.fake import FakeServer, Figures
+from llmlab.fake import FakeServer, Figures, Served
 from llmlab.figures import format_value
 from llmlab.run import Run
 from llmlab.settings import find_server
@@ -31,19 +34,22 @@ def near(value: float | None, truth: float, least: float = 5 * MS) -> bool:
 
 
 async def test_waits_and_speeds_are_the_true_ones(tmp_path: Path) -> None:
+    """Each sample has its own truth; a busy machine can spoil some, a wrong definition spoils all."""
     figures = Figures(prefill_tokens_per_s=10_000, decode_gap_ns=3 * MS, depth_cost=0.5, load_ns=50 * MS)
     run = await bench(tmp_path, figures, "prompt_length", repeat=3, num_predict=24)
     assert run.run.outcome == "ok"
     for cell in run.cells("prompt_length"):
         calls = [c for c in run.measured("prompt_length") if c.size == cell.size]
         true = [run.served[c.id] for c in calls]
-        assert near(cell.median("ttft_ns"), median(t.ttft_ns or 0 for t in true))
         assert cell.figures["prefill_ns"].samples == tuple(t.prefill_ns for t in true)
+        assert cell.figures["decode_ns"].samples == tuple(t.decode_ns for t in true)
+        pairs = list(zip(calls, true, strict=True))
+        assert any(near(c.ttft_ns, t.ttft_ns or 0) for c, t in pairs)
+        assert any(near((c.last_piece_ns or 0) - (c.ttft_ns or 0), t.decode_ns) for c, t in pairs)
         speed = median(t.read_tokens / t.prefill_ns * 1e9 for t in true)
         assert cell.median("prefill_tokens_per_s") == pytest.approx(speed, rel=0.02)
         assert cell.median("decode_tokens_per_s") == pytest.approx(median(24 / t.decode_ns * 1e9 for t in true))
-        user = median(23 / t.decode_ns * 1e9 for t in true)
-        assert near(23 / (cell.median("user_tokens_per_s") or 1) * 1e9, 23 / user * 1e9)
+        assert cell.median("ttft_ns") == median(c.ttft_ns or 0 for c in calls)
         row = next(line for line in run.out.splitlines() if line.startswith(f"{cell.size} "))
         for name in ("prompt_tokens", "ttft_ns", "prefill_tokens_per_s", "decode_tokens_per_s"):
             assert format_value(name, cell.median(name)) in row
@@ -168,22 +174,31 @@ async def test_no_reuse_is_said_even_after_an_expensive_first_call(tmp_path: Pat
 
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
-async def test_slots_are_exact_and_the_total_is_the_true_one(tmp_path: Path, slots: int) -> None:
+async def test_slots_are_exact_and_the_figures_of_a_burst_are_the_true_ones(tmp_path: Path, slots: int) -> None:
     figures = Figures(prefill_tokens_per_s=50_000, decode_gap_ns=2 * MS, slots=slots)
-    run = await bench(tmp_path, figures, "users", users=(1, 8), num_predict=40)
+    run = await bench(tmp_path, figures, "users", users=(1, 8), num_predict=40, repeat=3)
     assert run.run.slots == slots
-    eight = run.cell("users", size=8)
-    true = [run.served[c.id] for c in run.measured("users") if c.size == 8]
-    span_ns = max(t.last_ns or 0 for t in true) - min(t.arrived_ns for t in true)
-    assert near(8 * 40 / (eight.median("total_tokens_per_s") or 1) * 1e9, span_ns)
-    assert near(eight.median("ttft_ns"), median(t.ttft_ns or 0 for t in true))
-    assert near(eight.median("ttft_worst_ns"), max(t.ttft_ns or 0 for t in true))
-    assert near(40 / (eight.median("user_tokens_per_s") or 1) * 1e9, 40 / 39 * median(t.decode_ns for t in true))
-    stairs = sorted(t.ttft_ns or 0 for t in true)
-    assert all(near(step, truth) for step, truth in zip(eight.staircase_ns, stairs, strict=True))
+    cell = run.cell("users", size=8)
+    bursts = [[c for c in run.measured("users") if (c.size, c.repeat) == (8, repeat)] for repeat in (1, 2, 3)]
+    assert any(burst_is_true(cell, number, [run.served[c.id] for c in burst]) for number, burst in enumerate(bursts))
+    stairs = zip(*(sorted(c.ttft_ns or 0 for c in burst) for burst in bursts), strict=True)
+    assert cell.staircase_ns == tuple(median(step) for step in stairs)
     assert "OLLAMA_NUM_PARALLEL" in run.out
-    words = "one at a time: 7 of 8 users queued" if slots == 1 else f"{slots} answers ran at once at nearly full speed"
-    assert words in run.out
+    assert f"Slots: {slots} (" in run.out
+    assert ("one at a time: 7 of 8 users queued" if slots == 1 else f"the other {8 - slots} queued") in run.out
+
+
+def burst_is_true(cell: Cell, number: int, true: list[Served]) -> bool:
+    """Whether every figure of one burst is what the server did; a busy machine can spoil a burst, not all of them."""
+    said = {name: figure.samples[number] for name, figure in cell.figures.items()}
+    waits = [t.ttft_ns or 0 for t in true]
+    span_ns = max(t.last_ns or 0 for t in true) - min(t.arrived_ns for t in true)
+    return (
+        near(said["ttft_ns"], median(waits))
+        and near(said["ttft_worst_ns"], max(waits))
+        and near(8 * 40 / said["total_tokens_per_s"] * 1e9, span_ns)
+        and near(39 / said["user_tokens_per_s"] * 1e9, median(t.decode_ns for t in true))
+    )
 
 
 async def test_sharing_is_told_from_queueing(tmp_path: Path) -> None:
@@ -212,10 +227,9 @@ async def test_a_failed_user_is_counted_and_never_averaged_in(tmp_path: Path) ->
     cell = run.cell("users")
     good = [c for c in run.measured("users") if c.outcome == "ok"]
     assert (cell.n, cell.failed, len(good)) == (1, 1, 3)
-    true = [run.served[c.id] for c in good]
-    assert near(cell.median("ttft_ns"), median(t.ttft_ns or 0 for t in true))
-    span_ns = max(t.last_ns or 0 for t in true) - min(t.arrived_ns for t in true)
-    assert near(60 / (cell.median("total_tokens_per_s") or 1) * 1e9, span_ns)
+    span_ns = max((c.connect_ns or 0) + (c.last_piece_ns or 0) for c in good)
+    assert cell.median("ttft_ns") == median(c.ttft_ns or 0 for c in good)
+    assert cell.median("total_tokens_per_s") == pytest.approx(60 / span_ns * 1e9)
     assert "1 failed: " in run.out and "told to refuse" in run.out
 
 
@@ -419,6 +433,32 @@ async def test_an_interrupted_run_keeps_its_calls_and_resumes_with_the_rest(tmp_
     assert {k for k in once if k[0] == "users"} == {
         ("users", None, n, repeat, user + 1) for n in (1, 2, 4) for repeat in (1, 2) for user in range(n)
     }
+
+
+@pytest.mark.parametrize("stop", ["SIGKILL", "SIGINT"])
+async def test_a_stopped_process_loses_at_most_the_call_in_flight(tmp_path: Path, stop: str) -> None:
+    with FakeServer(Figures(**FAST)) as fake, opened(tmp_path / "lab.db") as store:
+        command = ["-m", "llmlab", "bench", "prompt_length", "--host", fake.url, "--num-ctx", "1024", "-n", "16"]
+        command += ["--sizes", "100", "--repeat", "30", "--tag", "laptop"]
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
+        await measured(store, 5)
+        process.send_signal(getattr(signal, stop))
+        _, err = await process.communicate()
+        ended = [t for t in fake.served if t.done_ns and not t.gone]
+        (run,) = store.runs()
+        kept = [c for c in store.calls(run.id) if c.outcome == "ok"]
+        assert len(kept) >= len(ended) - 1
+        if stop == "SIGINT":
+            assert process.returncode == 130 and run.outcome == "interrupted"
+            assert f"Go on with: llmlab bench --resume {run.id[-6:]}" in err.decode()
+            assert "Traceback" not in err.decode()
+        else:
+            assert run.outcome is None
+        async with Client(find_server(fake.url, "auto", {})) as client:
+            where = await bench_of(client, store, fake.model, io.StringIO(), io.StringIO())
+            assert (await run_bench(BenchOptions(), where, resume=run)).outcome == "ok"
+        samples = [c.repeat for c in store.calls(run.id) if c.purpose == "measured" and c.outcome == "ok"]
+        assert samples == list(range(1, 31))
 
 
 async def test_only_the_same_model_can_carry_a_run_on(tmp_path: Path) -> None:

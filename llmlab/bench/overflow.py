@@ -32,27 +32,29 @@ class Talk:
 async def overflow(session: Session) -> None:
     """Each row once, then with another word where time allows."""
     cells = [c for c in session.plan.cells("overflow") if session.ollama or c.variant != "truncate_false"]
+    # One ratio for all words: another one would move the budget's cut.
+    ratio = session.ratio
     while todo := [cell for cell in cells if wants_more(session, cell, session.plan.words)]:
         for cell in todo:
-            await sample(session, cell)
+            await sample(session, cell, ratio)
 
 
-async def sample(session: Session, cell: PlannedCell) -> None:
+async def sample(session: Session, cell: PlannedCell, ratio: float) -> None:
     """One conversation with a word of its own; where the server counts more than we did, it is fitted once more."""
     repeat = tally(session, cell).last + 1
     session.progress.step(f"overflow: {cell.size} turns, {WORDING[cell.variant or '']}, word {repeat}")
     await session.cool_down()
     try:
-        talk = make_talk(session, cell, repeat, session.ratio)
+        talk = make_talk(session, cell, repeat, ratio)
     except LabError as fault:
         session.failures[cell] += 2
         session.note_once(f"overflow: {fault}")
         return
     answer = await send(session, cell, talk, repeat)
-    ratio = ratio_of_refusal(session, answer) if talk.dropped is not None else None
-    if ratio:
+    better = ratio_of_refusal(answer, ratio) if talk.dropped is not None else None
+    if better:
         session.keep(replace(answer.call, purpose="probe"), answer.messages, answer.text)
-        answer = await send(session, cell, make_talk(session, cell, repeat, ratio), repeat)
+        answer = await send(session, cell, make_talk(session, cell, repeat, better), repeat)
     was_reloaded(session, [answer.call])
     attempted(session, cell, [answer.call])
 
@@ -120,12 +122,12 @@ async def prove(session: Session, answer: Answer) -> Call:
     return replace(call, cut="no" if read else None, cut_evidence=accepted)
 
 
-def ratio_of_refusal(session: Session, answer: Answer) -> float | None:
+def ratio_of_refusal(answer: Answer, ratio: float) -> float | None:
     """After a refusal of a fitted conversation: a ratio that fits, from the server's count or 20 % more than ours."""
     if not isinstance(answer.error, ServerError) or answer.call.http_status != 400:
         return None
     refused = cut.refusal(answer.error.body, 400)
     estimate = answer.call.prompt_tokens_estimate
     if refused and refused.n_prompt_tokens and estimate:
-        return max(session.ratio, refused.n_prompt_tokens / estimate * 1.02)
-    return session.ratio / 0.8
+        return max(ratio, refused.n_prompt_tokens / estimate * 1.02)
+    return ratio / 0.8

@@ -130,9 +130,7 @@ def numbers(flag: str, given: tuple[int, ...] | None, default: tuple[int, ...]) 
     if given is None:
         return default
     if not given or min(given) < 1:
-        raise UsageError(
-            f"{flag} wants whole numbers from 1 up, separated by commas", f"Default: {flag} {csv(default)}"
-        )
+        raise UsageError(f"{flag} wants whole numbers from 1 up, separated by commas", f"Use {flag} {csv(default)}")
     return tuple(sorted(set(given)))
 
 

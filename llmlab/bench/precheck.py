@@ -12,23 +12,19 @@ LOW_MEMORY = 0.10
 
 async def check_machine(session: Session) -> None:
     """Other models in memory, battery, a busy CPU, low memory."""
-    if session.ollama:
-        others = [m.name for m in await session.client.loaded() if m.name != session.model.name]
-        if others:
-            session.mark(f"another model is loaded: {', '.join(others)}")
+    loaded = {m.name for m in await session.client.loaded()} if session.ollama else set()
+    others = loaded - {session.model.name}
+    if others:
+        session.mark(f"another model is loaded: {', '.join(sorted(others))}")
     if session.run.power == "battery":
         session.mark("this computer runs on battery: it may be slower than on mains")
     load = session.run.load_average
     if load is not None and load > BUSY_LOAD:
         session.mark(f"the CPU is busy: {format_percent(load)} before the run")
     memory = machine.memory()
-    needed = session.model.size_bytes or 0
-    if memory.available_bytes < max(LOW_MEMORY * memory.total_bytes, needed if not await is_loaded(session) else 0):
+    to_load = 0 if session.model.name in loaded else session.model.size_bytes or 0
+    if memory.available_bytes < max(LOW_MEMORY * memory.total_bytes, to_load):
         session.mark(f"memory is low: {memory.available_bytes / 2**30:.1f} GiB free")
-
-
-async def is_loaded(session: Session) -> bool:
-    return session.ollama and any(m.name == session.model.name for m in await session.client.loaded())
 
 
 def check_spill(session: Session) -> None:

@@ -135,7 +135,7 @@ def begin(session: Session, bench: Bench, resume: Run | None) -> None:
 
 async def conduct(session: Session, bench: Bench) -> Run:
     """Run the plan; whatever ends it, what was measured is saved before anything is said."""
-    outcome, notice = "interrupted", ""
+    outcome, notice, limit_s = "interrupted", "", session.client.total_s
     try:
         await play(session, bench)
         outcome = "failed" if empty_cells(session) else "ok"
@@ -147,6 +147,7 @@ async def conduct(session: Session, bench: Bench) -> Run:
         notice = resume_line(session, "interrupted")
         raise
     finally:
+        session.client.total_s = limit_s
         finish(session, outcome)
         session.store.flush()
         if notice:
@@ -227,6 +228,8 @@ def steadiness(session: Session) -> list[str]:
 
 
 def resume_line(session: Session, word: str) -> str:
-    """What a run that stopped early leaves, and how to go on."""
+    """What a run that stopped early leaves, and how to go on; empty where it has measured nothing."""
     done = sum(1 for c in session.calls if c.purpose == "measured" and c.outcome != "cancelled")
+    if not done:
+        return ""
     return f"{word}: {done} measured calls are kept. Go on with: llmlab bench --resume {session.run.id[-6:]}"

@@ -26,6 +26,9 @@ VARIANTS = {
 }
 
 
+LAG = "lag: this computer was too busy to take the times of a burst within 2 %"
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A title, columns, rows of text, and lines below; the first column is a label, the others are figures."""
@@ -102,6 +105,8 @@ def users_table(session: Session, found: Sequence[Cell]) -> Table:
     ]
     slots = slots_of(session.calls)
     below = [*lines(users_finding(found, session.run)), *staircase(found), *slots_lines(session, found, slots)]
+    if any(cell.flags.get("lag") for cell in found):
+        below.append(LAG)
     return Table(TITLES["users"], columns, rows, below)
 
 
@@ -168,7 +173,7 @@ def notes(session: Session, cell: Cell) -> str:
     if cell.cut in ("suspected", "proved") and cell.experiment != "overflow":
         said.append("cut by the server")
     if cell.flags.get("lag"):
-        said.append("this program was slow (lag)")
+        said.append("lag")
     return "; ".join(said)
 
 

@@ -36,8 +36,8 @@ async def warm_call(session: Session, chars: int) -> Answer:
     with quiet():
         answer = await session.ask(prompt.messages, label, num_predict=NUM_PREDICT)
     session.learn(prompt, answer.call)
-    # Accepted but not obeyed is as good as refused: room for the thinking is needed either way.
-    if answer.call.ttft_ns is not None and thought_first(answer) and session.model.thinks:
+    # Accepted but not obeyed is as good as refused, and some servers do not say which models think.
+    if answer.call.ttft_ns is not None and thought_first(answer):
         session.thinking = True
     return answer
 

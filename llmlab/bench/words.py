@@ -9,11 +9,13 @@ from llmlab.bench.prompts import PromptMaker
 from llmlab.bench.prose import prose
 from llmlab.messages import Message
 
-CODE_WORDS = (
-    *("Walnut", "Lantern", "Compass", "Pelican", "Saffron", "Marble", "Violin", "Thunder", "Magnet", "Orchid"),
-    *("Falcon", "Velvet", "Cactus", "Dolphin", "Emerald", "Ginger", "Harvest", "Jasmine", "Kettle", "Lemon"),
-    *("Meadow", "Nectar", "Olive", "Panther", "Quartz", "Ribbon", "Salmon", "Tulip", "Umbrella", "Volcano"),
-    *("Willow", "Zebra", "Anchor", "Bamboo", "Canyon", "Diamond", "Eagle", "Feather", "Galaxy", "Hazel"),
+FIRST = (
+    *("Blue", "Moon", "Snow", "Pine", "Sun", "River", "Star", "Fire", "Stone", "Wind"),
+    *("Silver", "Thunder", "Honey", "Winter", "Copper", "Night", "Rain", "Apple", "Butter", "Sand"),
+)
+SECOND = (
+    *("bird", "beam", "ball", "cone", "flower", "fly", "bank", "horse", "wing", "leaf"),
+    *("fox", "bell", "hill", "fish", "gate", "nut", "berry", "wolf", "rose", "crow"),
 )
 TELL = "Remember this: the code word is {}. I will ask for it later."
 REPEAT = "I will remember that the code word is {}."
@@ -25,9 +27,13 @@ SUBJECTS = (
 
 
 def fresh_word(used: Sequence[str] = ()) -> str:
-    """A code word from the operating system's randomness, other than those used before as long as there are any."""
-    left = [word for word in CODE_WORDS if word not in used]
-    return secrets.choice(left or CODE_WORDS)
+    """A code word from the operating system's randomness, other than those used before.
+
+    Two words in one, which takes several tokens: small models repeat such a word from far back, while they lose a word
+    of one token at any distance.
+    """
+    words = [first + second for first in FIRST for second in SECOND]
+    return secrets.choice([word for word in words if word not in used] or words)
 
 
 def conversation(maker: PromptMaker, word: str, turns: int, turn_tokens: int, *place: object) -> list[Message]:

@@ -92,8 +92,6 @@ def test_truncate_false_refuses_with_the_counts(ask: Asker, messages: list[dict[
 def test_overflow_drops_whole_messages_and_says_nothing(ask: Asker) -> None:
     answer = ask.chat(conversation(), options={"num_ctx": 512}).json()
     assert (answer["done_reason"], answer["prompt_eval_count"]) == ("length", 478)
-    again = ask.chat([{"role": "system", "content": "Be brief."}, *conversation()], options={"num_ctx": 512}).json()
-    assert 478 < again["prompt_eval_count"] < 512
 
 
 def test_one_message_that_is_too_long_is_cut_to_half(ask: Asker) -> None:
@@ -142,8 +140,8 @@ def test_no_messages_load_and_keep_alive_0_unloads(ask: Asker) -> None:
     unloaded = ask.post("/api/chat", {"messages": [], "keep_alive": 0}).json()
     assert (unloaded["done"], unloaded["done_reason"]) == (True, "unload")
     assert ask.http.get("/api/ps").json() == {"models": []}
-    for path, body in (("/api/chat", {"messages": []}), ("/api/chat", {}), ("/api/generate", {})):
-        loaded = ask.post(path, body).json()
+    for path in ("/api/chat", "/api/generate"):
+        loaded = ask.post(path, {}).json()
         assert (loaded["done"], loaded["done_reason"]) == (True, "load")
         assert "total_duration" not in loaded and "eval_count" not in loaded
     assert ask.loaded()["context_length"] == 1024

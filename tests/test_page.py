@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +217,7 @@ def test_everything_is_reached_by_the_keyboard_and_has_a_name(serve):
             )
         )
     assert {"skip", "model", "num_ctx", "budget", "new", "system", "pin", "question", "send"} <= {*seen, "system"}
+    expect(page.locator("#track")).to_have_attribute("aria-label", re.compile("Window of 4,096 tokens: kept"))
     snapshot = page.locator("body").aria_snapshot()
     for name in ('combobox "Model"', 'combobox "Window"', 'switch "Budget"', 'button "Pin"', 'textbox "Your question"'):
         assert name in snapshot

@@ -42,7 +42,10 @@ class ChatRequest(_Strict):
                 {"message": "And why does it help?", "session": "me", "pinned": True},
                 {"messages": [{"role": "user", "content": "Hello!"}], "num_ctx": 2048},
             ],
-            "oneOf": [{"required": ["message"]}, {"required": ["messages"]}],
+            "oneOf": [
+                {"required": ["message"], "properties": {"message": {"type": "string"}}},
+                {"required": ["messages"], "properties": {"messages": {"type": "array"}}},
+            ],
         }
     )
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,15 @@ from llmlab.errors import Exit, LabError
 
 
 class LabGroup(TyperGroup):
-    """Turns every LabError into one line on stderr and its exit code."""
+    """Turns every LabError, and every failure of the system, into one line on stderr and its exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            return super().main(*args, **extra)
+        except SystemExit as end:
+            raise SystemExit(_flushed(end.code)) from None
+        except OSError as error:  # help that cannot be written
+            raise SystemExit(_system_failed(error)) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -24,8 +33,11 @@ class LabGroup(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
         except BrokenPipeError:
-            _close_stdout()
-            raise typer.Exit(Exit.OK) from None
+            _drop_stdout()
+            # Whoever reads a listing may have enough of it; a bench without its reader has not measured everything.
+            raise typer.Exit(Exit.FAILED if ctx.invoked_subcommand == "bench" else Exit.OK) from None
+        except OSError as error:
+            raise typer.Exit(_system_failed(error)) from None
 
 
 app = typer.Typer(
@@ -39,19 +51,52 @@ app = typer.Typer(
 
 def main() -> None:
     """The entry point of the command `llmlab`."""
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app()
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr)
+    with suppress(OSError):  # where nothing can be said, the exit code still is
+        print(line, file=sys.stderr)
 
 
-def _close_stdout() -> None:
-    """The reader of a pipe has gone: leave nothing for the interpreter to flush into it."""
-    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+def _open_missing_streams() -> None:
+    """A standard stream that was closed becomes the null device; else a socket would get its number, and its output."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _flushed(code: Any) -> Any:
+    """The exit code, once the rest of the output is written; 1 where it cannot be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_stdout()
+    except OSError as error:
+        return _system_failed(error)
+    return code
+
+
+def _system_failed(error: OSError) -> Exit:
+    """Say what the system refused: a full disk behind stdout, a file that is in the way."""
+    where = f"{error.filename}: " if error.filename else "cannot write the output: "
+    say(f"Error: {where}{error.strerror or error}")
+    _drop_stdout()
+    return Exit.FAILED
+
+
+def _drop_stdout() -> None:
+    """Nobody takes the output any more: leave nothing that the interpreter could fail to write at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

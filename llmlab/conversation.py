@@ -138,12 +138,15 @@ class Conversation:
                     yield piece
         except ServerError as error:
             if not self._learn(error, request):
-                raise
+                raise self._explained(error, request) from None
             request = await self._request(question)
             stream = self.client.chat(request.messages, request.options, request.label)
-            async with aclosing(self._pieces(question, stream, request)) as pieces:
-                async for piece in pieces:
-                    yield piece
+            try:
+                async with aclosing(self._pieces(question, stream, request)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            except ServerError as again:
+                raise self._explained(again, request) from None
         yield await self._answer(stream, request)
 
     async def _pieces(self, question: Message, stream: ChatStream, request: Request) -> AsyncGenerator[Piece, None]:
@@ -255,6 +258,23 @@ class Conversation:
         wanted = refused.n_prompt_tokens / estimate if refused.n_prompt_tokens else self.ratio / REFIT
         self.ratio = max(self.ratio, min(RATIO_MAX, wanted))
         return True
+
+    def _explained(self, error: ServerError, request: Request) -> ServerError:
+        """The server's error; one that refuses the length of a prompt says what to do about it, with the numbers."""
+        refused = cut.refusal(error.body, error.http_status)
+        estimate = self.estimator.messages(request.messages)
+        window = (refused and refused.n_ctx) or request.options.num_ctx or self.policy.window
+        if refused is None or window is None or not cut.too_long(refused, estimate, window):
+            return error
+        count = f"{refused.n_prompt_tokens:,}" if refused.n_prompt_tokens else f"about {estimate:,}"
+        budget_on = "" if self.policy.budget else ", or leave out --no-budget"
+        return ServerError(
+            error.what,
+            f"The prompt is {count} tokens and the window {window:,}: use a larger --num-ctx, or send less{budget_on}",
+            http_status=error.http_status,
+            body=error.body,
+            retry_after_s=error.retry_after_s,
+        )
 
     def _window_full(self, call: Call, request: Request) -> Call:
         """An answer that ended at our own cap ended because the window is full, not because the user said so."""

@@ -14,6 +14,7 @@ from llmlab.client import Client
 from llmlab.errors import Exit, LabError, Unreachable
 from llmlab.figures import format_count, format_percent
 from llmlab.model import LoadedModel
+from llmlab.printable import printable_line
 from llmlab.settings import database_path, find_server
 from llmlab.store import Store
 from llmlab.target import Choice, choose_model, open_server
@@ -36,7 +37,7 @@ async def doctor(choice: Choice, db: Path | None) -> Exit:
     """Print the checks and whether this machine is fit to measure. Exit 1 where it is not."""
     bad = []
     async for check in checks(choice, db):
-        print(f"{check.level:<4}  {check.what:<7}  {check.says}", flush=True)
+        print(f"{check.level:<4}  {check.what:<7}  {printable_line(check.says)}", flush=True)
         if check.level == BAD:
             bad.append(check.what)
     print(f"\nFit to measure: {'no, see ' + ', '.join(bad) if bad else 'yes'}")

@@ -1,12 +1,12 @@
 """A listing of rows: a table on a terminal, plain aligned text on a pipe, csv or json for programs."""
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TextIO
 
 from llmlab.figures import MISSING
+from llmlab.printable import json_text, printable_line
 
 
 class Format(StrEnum):
@@ -19,9 +19,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def print_listing(rows: Rows, columns: Sequence[str], form: Format, out: TextIO) -> None:
-    """Print `rows`. csv and json hold every key and raw values; a table only `columns`, and text as it is given."""
+    """Print `rows`. csv and json hold every key and raw values; a table only `columns`, and text as it is given.
+
+    Nothing in them drives a terminal: control characters are spaces, in json escapes.
+    """
     if form is Format.json:
-        out.write(json.dumps(list(rows), ensure_ascii=False, indent=1) + "\n")
+        out.write(json_text(list(rows), indent=1) + "\n")
     elif form is Format.csv:
         _print_csv(rows, out)
     else:
@@ -30,20 +33,22 @@ def print_listing(rows: Rows, columns: Sequence[str], form: Format, out: TextIO)
 
 
 def _shown(value: Any) -> str:
-    text = MISSING if value is None else str(value)
-    return "".join(c if c.isprintable() else " " for c in text)
+    return MISSING if value is None else printable_line(str(value))
 
 
 def _print_csv(rows: Rows, out: TextIO) -> None:
     keys = list(dict.fromkeys(key for row in rows for key in row))
     writer = csv.DictWriter(out, keys, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: _unformula(v) for k, v in row.items()} for row in rows)
+    writer.writerows({k: _harmless(v) for k, v in row.items()} for row in rows)
 
 
-def _unformula(value: Any) -> Any:
-    """A spreadsheet runs text that starts with one of these as a formula; a leading apostrophe keeps it text."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+def _harmless(value: Any) -> Any:
+    """Text on one line; one that a spreadsheet would run as a formula gets an apostrophe in front and stays text."""
+    if not isinstance(value, str):
+        return value
+    text = printable_line(value)
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]], out: TextIO) -> None:

@@ -9,6 +9,7 @@ from llmlab.budget import DEFAULT_NUM_CTX
 from llmlab.client import Client
 from llmlab.errors import ServerError, Unreachable
 from llmlab.model import Model, ServerFacts
+from llmlab.printable import printable_line
 from llmlab.settings import Server, find_server
 
 DEFAULT_MODEL = "qwen2.5:3b"
@@ -75,7 +76,7 @@ def _start_engine(stack: AsyncExitStack, choice: Choice, say: Callable[[str], No
     from llmlab.engine import Engine, Lines
 
     engine = stack.enter_context(Engine.start(num_ctx=choice.num_ctx or DEFAULT_NUM_CTX, on_progress=Lines(sys.stderr)))
-    say(f"embedded engine: {engine.model}")
+    say(printable_line(f"embedded engine: {engine.model}"))
     return replace(find_server(engine.url, "ollama", {}), source="engine")
 
 
@@ -92,5 +93,5 @@ async def choose_model(client: Client, name: str | None, say: Callable[[str], No
     else:
         chosen, why = installed[0].name, "the newest installed"
     if len(installed) > 1:
-        say(f"model: {chosen} ({why}; choose another with -m)")
+        say(printable_line(f"model: {chosen} ({why}; choose another with -m)"))
     return await client.model(chosen)

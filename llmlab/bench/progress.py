@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from llmlab.printable import printable_line
+
 TICK_S = 1.0
 
 
@@ -57,7 +59,7 @@ class Progress:
     def note(self, text: str) -> None:
         """A line that stays."""
         self._clear()
-        self._write(f"{text}\n")
+        self._write(f"{printable_line(text)}\n")
 
     @contextmanager
     def still(self) -> Iterator[None]:

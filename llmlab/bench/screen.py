@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from llmlab.bench.tables import Table
+from llmlab.printable import printable_line
 
 
 def print_table(table: Table, out: TextIO) -> None:
@@ -53,5 +54,5 @@ def print_findings(findings: Iterable[str], notes: Iterable[str], out: TextIO) -
     """What the run says in words, and what to keep in mind with it."""
     for title, texts in (("Findings", list(findings)), ("Keep in mind", list(notes))):
         if texts:
-            out.write(f"{title}\n" + "".join(f"- {text}\n" for text in texts))
+            out.write(f"{title}\n" + "".join(f"- {printable_line(text)}\n" for text in texts))
     out.flush()

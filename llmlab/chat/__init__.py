@@ -17,6 +17,7 @@ from llmlab.client import ChatOptions, Piece
 from llmlab.conversation import Answer, Conversation, Policy
 from llmlab.errors import Exit, UsageError
 from llmlab.messages import Message
+from llmlab.printable import json_text
 from llmlab.run import Run
 from llmlab.settings import data_folder, database_path
 from llmlab.store import Store
@@ -186,7 +187,7 @@ class Talk:
     def _show(self, answer: Answer) -> None:
         self.thinking = answer.thinking
         if self.settings.as_json:
-            self.screen.out.write(json.dumps(as_json(answer), ensure_ascii=False) + "\n")
+            self.screen.out.write(json_text(as_json(answer)) + "\n")
             self.screen.out.flush()
         else:
             self.screen.numbers(answer)
@@ -208,9 +209,9 @@ def endings(answer: Answer, num_predict: int | None) -> Iterator[str]:
     """What a person should know of how an answer ended."""
     call = answer.call
     if answer.tool_calls:
-        yield f"the model asked for {len(answer.tool_calls)} tools; chat runs none"
+        yield f"the model asked for {_counted(len(answer.tool_calls), 'tool')}; chat runs none"
     elif not answer.text:
-        spent = f" in {call.output_tokens:,} tokens" if call.output_tokens else ""
+        spent = f" in {_counted(call.output_tokens, 'token')}" if call.output_tokens else ""
         yield f"no answer: the model only thought{spent}" if answer.thinking else f"no answer{spent}"
     if call.done_reason == "length" and num_predict:
         yield f"stopped at -n {num_predict}"
@@ -220,6 +221,10 @@ def endings(answer: Answer, num_predict: int | None) -> Iterator[str]:
         yield "stopped: the model had come to repeat itself"
     if "buffered" in (call.flags or ""):
         yield "the stream looks buffered by a proxy: the time to first token is not the model's"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

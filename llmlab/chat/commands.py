@@ -73,7 +73,8 @@ async def _receipt(talk: "Talk", _: str) -> None:
 
 
 async def _thinking(talk: "Talk", _: str) -> None:
-    talk.screen.note(talk.thinking or "the last answer came without thinking")
+    for line in (talk.thinking or "the last answer came without thinking").splitlines():
+        talk.screen.note(line)
 
 
 async def _retry(talk: "Talk", _: str) -> None:

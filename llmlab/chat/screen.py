@@ -11,19 +11,13 @@ from llmlab.call import Call
 from llmlab.client import Piece
 from llmlab.conversation import Answer
 from llmlab.figures import format_count, format_seconds, format_speed
+from llmlab.printable import printable, printable_line
 
 DIM, PLAIN, CLEAR = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 TICK_S = 0.2
 TAIL = 48
-
-# A terminal obeys C0 and C1 control characters, and reads right-to-left overrides; a model must not drive it.
-_UNSAFE = dict.fromkeys((*range(32), *range(127, 160), *range(8234, 8239), *range(8294, 8298)), "�")
-_UNSAFE.update({ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""})
-
-
-def printable(text: str) -> str:
-    """`text` with everything that a terminal would obey made harmless; markup and emoji codes stay as they are."""
-    return text.translate(_UNSAFE)
+LEAST_TOKENS = 8
+"""Fewer make no speed."""
 
 
 class Screen:
@@ -73,17 +67,17 @@ class Screen:
 
     def note(self, line: str) -> None:
         """One line for the person."""
-        self._dim(line)
+        self._dim(printable_line(line))
 
     def numbers(self, answer: Answer) -> None:
         """The three numbers, then what was dropped or cut."""
         self._dim(three_numbers(answer.call))
         for line in answer.notes:
-            self._dim(line)
+            self.note(line)
 
     def _dim(self, line: str) -> None:
         style = (DIM, PLAIN) if self.live else ("", "")
-        self.err.write(f"{style[0]}{printable(line)}{style[1]}\n")
+        self.err.write(f"{style[0]}{line}{style[1]}\n")
         self.err.flush()
 
     def _fold_thinking(self) -> None:
@@ -123,6 +117,6 @@ def three_numbers(call: Call) -> str:
     first = format_seconds(None if call.ttft_ns is None else call.ttft_ns / 1e9)
     thinks = call.ttft_answer_ns is not None and call.ttft_answer_ns != call.ttft_ns
     answer = f" ({format_seconds((call.ttft_answer_ns or 0) / 1e9)} to the answer)" if thinks else ""
-    too_short = speed is None and call.output_tokens is not None
+    too_short = speed is None and (call.output_tokens or LEAST_TOKENS) < LEAST_TOKENS
     rate = "too short for a speed" if too_short else format_speed(speed)
     return f"{read} · {first} to first token{answer} · {rate}"

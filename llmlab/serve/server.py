@@ -15,6 +15,7 @@ from llmlab.budget import DEFAULT_NUM_CTX
 from llmlab.call import utc_now
 from llmlab.errors import Exit, StoreError, UsageError
 from llmlab.machine import load_average, power_source, this_machine
+from llmlab.printable import printable_line
 from llmlab.run import Run
 from llmlab.serve.app import Router, build_pages
 from llmlab.serve.attendance import Attendance
@@ -151,7 +152,8 @@ class Service:
 
     def greet(self) -> None:
         """Say where it can be asked."""
-        self._tell(f"llmlab serves {self.target.model.name} of {self.target.server.shown} at {self.url} (Ctrl-C stops)")
+        model = printable_line(self.target.model.name)
+        self._tell(f"llmlab serves {model} of {self.target.server.shown} at {self.url} (Ctrl-C stops)")
         self._tell(f"  page            {self.url}/")
         self._tell(f"  Ollama clients  OLLAMA_HOST={self.url}")
         self._tell(f"  OpenAI clients  base_url={self.url}/v1")

@@ -1,11 +1,11 @@
 """JSON, form 1: the whole report with every sample, for programs."""
 
-import json
 from dataclasses import asdict
 from typing import Any, TextIO
 
 from llmlab.cells import Cell
 from llmlab.figures import Figure
+from llmlab.printable import json_text
 from llmlab.report.document import Report
 from llmlab.report.facts import Fact
 from llmlab.report.predictions import Guess, Prediction
@@ -17,8 +17,7 @@ from llmlab.report.verdict import Verdict
 
 def write_json(report: Report, out: TextIO) -> None:
     """Print the report as one JSON document."""
-    json.dump(as_json(report), out, ensure_ascii=False, allow_nan=False, indent=1)
-    out.write("\n")
+    out.write(json_text(as_json(report), indent=1) + "\n")
 
 
 def as_json(report: Report) -> dict[str, Any]:

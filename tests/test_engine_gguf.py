@@ -130,9 +130,9 @@ async def test_an_ollama_blob_has_its_digest_in_its_name(tmp_path: Path) -> None
 async def test_capabilities_are_what_the_template_knows(tmp_path: Path) -> None:
     plain = Card.of_file(write(tmp_path / "plain.gguf"), 4096)
     assert plain.capabilities == ["completion"]
-    template = "{% if tools %}{{ tools }}{% endif %}{% if enable_thinking %}<think>{% endif %}"
+    template = "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}"
     able = Card.of_file(write(tmp_path / "able.gguf", {**METADATA, "tokenizer.chat_template": template}), 4096)
-    assert able.capabilities == ["completion", "tools", "thinking"]
+    assert able.capabilities == ["completion", "thinking"]
     assert able.show()["template"] == template
     assert "tokenizer.chat_template" not in able.show()["model_info"]
     assert len(await able.digest()) == 64

@@ -23,7 +23,7 @@ BROKEN = "an error was encountered while running the model: unexpected EOF"
 class Question:
     """What is asked: `messages`, or a `prompt` that goes to the model as it is.
 
-    `options` are checked; `extra` goes to llama.cpp untouched (format, tools, template arguments). `truncate` False
+    `options` are checked; `extra` goes to llama.cpp untouched (format, template arguments). `truncate` False
     refuses what does not fit; `shift` False ends the answer where the window is full.
     """
 
@@ -39,7 +39,6 @@ class Question:
 class Piece:
     content: str = ""
     thinking: str = ""
-    tool_calls: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ async def shorten(runner: Runner, question: Question, body: dict[str, Any]) -> t
     return "/completion", for_completion(body, half(await tokenize(link, text), n_ctx, keep))
 
 
-CHAT_ONLY = ("messages", "stream_options", "tools", "chat_template_kwargs", "response_format")
+CHAT_ONLY = ("messages", "stream_options", "chat_template_kwargs", "response_format")
 
 
 def for_completion(body: dict[str, Any], prompt: str | list[int]) -> dict[str, Any]:
@@ -160,7 +159,7 @@ async def read(link: Link, path: str, body: dict[str, Any]) -> AsyncGenerator[Pi
                 raise Refusal(500, str(event["error"].get("message", event["error"])))
             piece, ended = completion_piece(event) if path == "/completion" else chat_piece(event)
             reason = ended or reason
-            if piece.content or piece.thinking or piece.tool_calls:
+            if piece.content or piece.thinking:
                 yield piece
             if "timings" not in event:
                 continue
@@ -183,9 +182,7 @@ def chat_piece(event: dict[str, Any]) -> tuple[Piece, str | None]:
         return Piece(), None
     choice = event["choices"][0]
     delta = choice.get("delta", {})
-    piece = Piece(
-        delta.get("content") or "", delta.get("reasoning_content") or "", tuple(delta.get("tool_calls") or ())
-    )
+    piece = Piece(delta.get("content") or "", delta.get("reasoning_content") or "")
     reason = choice.get("finish_reason")
     return piece, "length" if reason == "length" else "stop" if reason else None
 

@@ -54,7 +54,7 @@ class Body:
                 raise Refusal(400, f"messages[{index}].role must be a string")
             if given.get("images"):
                 raise Refusal(400, "this model does not support images")
-            messages.append({**extras(given), "role": role, "content": text_of(given.get("content"), index)})
+            messages.append({"role": role, "content": text_of(given.get("content"), index)})
         return messages
 
 
@@ -72,22 +72,3 @@ def text_of(content: Any, index: int) -> str:
     if any(part.get("type") != "text" for part in content):
         raise Refusal(400, "this model does not support images")
     return "\n".join(str(part.get("text", "")) for part in content)
-
-
-def extras(message: dict[str, Any]) -> dict[str, Any]:
-    """What a tool conversation needs besides role and text, in llama.cpp's form."""
-    kept = {k: v for k, v in message.items() if k in ("tool_calls", "tool_call_id", "name") and v}
-    if message.get("tool_name"):
-        kept["name"] = message["tool_name"]
-    calls = kept.get("tool_calls")
-    if isinstance(calls, list):
-        kept["tool_calls"] = [with_text_arguments(call, i) for i, call in enumerate(calls) if isinstance(call, dict)]
-    return kept
-
-
-def with_text_arguments(call: dict[str, Any], index: int) -> dict[str, Any]:
-    """Ollama sends arguments as an object, llama.cpp wants them as text."""
-    function = dict(call.get("function") or {})
-    if not isinstance(function.get("arguments"), str):
-        function["arguments"] = json.dumps(function.get("arguments") or {})
-    return {"id": call.get("id") or f"call_{index}", "type": "function", "function": function}

@@ -75,16 +75,13 @@ class Card:
 
     @property
     def thinks(self) -> bool:
-        """Whether the template knows thinking; llama.cpp then sends it apart from the answer."""
-        return any(word in self.chat_template for word in ("enable_thinking", "reasoning_content", "<think>"))
-
-    @property
-    def uses_tools(self) -> bool:
-        return bool(re.search(r"\btools\b", self.chat_template))
+        """Whether the template has a place for thinking: then llama.cpp sends it apart from the answer."""
+        return "reasoning_content" in self.chat_template
 
     @property
     def capabilities(self) -> list[str]:
-        return ["completion", *["tools"][: self.uses_tools], *["thinking"][: self.thinks]]
+        """What can be asked for; the engine passes no tools on."""
+        return ["completion", "thinking"] if self.thinks else ["completion"]
 
     @property
     def modified_at(self) -> str:

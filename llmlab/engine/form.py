@@ -1,6 +1,5 @@
 """The form of an answer on each wire: Ollama's chat and generate lines, and OpenAI's chunks."""
 
-import json
 import secrets
 import time
 from dataclasses import dataclass
@@ -45,33 +44,28 @@ class OllamaForm:
         self.chat = chat
         self.text = ""
         self.thinking = ""
-        self.calls = ToolCalls()
         self.context: list[int] | None = None
 
-    def line(self, content: str = "", thinking: str = "", calls: Any = None, **rest: Any) -> dict[str, Any]:
-        extra = {**({"thinking": thinking} if thinking else {}), **({"tool_calls": calls} if calls else {})}
-        said = {"message": {"role": "assistant", "content": content, **extra}} if self.chat else {"response": content}
-        if not self.chat:
-            said |= extra
+    def line(self, content: str = "", thinking: str = "", **rest: Any) -> dict[str, Any]:
+        thought = {"thinking": thinking} if thinking else {}
+        said: dict[str, Any] = {"response": content, **thought}
+        if self.chat:
+            said = {"message": {"role": "assistant", "content": content, **thought}}
         return {"model": self.model, "created_at": now(), **said, **rest}
 
     def piece(self, piece: Piece) -> bytes:
         self.text += piece.content
         self.thinking += piece.thinking
-        self.calls.add(piece)
-        if not piece.content and not piece.thinking:
-            return b""
         return encoded(self.line(piece.content, piece.thinking, done=False)) + b"\n"
 
     def done(self, cost: Cost) -> bytes:
-        calls = encoded(self.line(calls=self.calls.whole(), done=False)) + b"\n" if self.calls else b""
-        return calls + encoded(self.line(done=True, **self.figures(cost))) + b"\n"
+        return encoded(self.line(done=True, **self.figures(cost))) + b"\n"
 
     def broken(self, refusal: Refusal) -> bytes:
         return encoded({"error": refusal.text}) + b"\n"
 
     def whole(self, cost: Cost) -> dict[str, Any]:
-        return self.line(self.text, self.thinking, self.calls.whole(), done=True, **self.figures(cost))
+        return self.line(self.text, self.thinking, done=True, **self.figures(cost))
 
     def nothing(self, reason: str) -> dict[str, Any]:
         """The answer to a request that only loads or unloads."""
@@ -102,7 +96,6 @@ class OpenAIForm:
         self.usage = usage
         self.text = ""
         self.thinking = ""
-        self.calls = ToolCalls()
         self.first = True
 
     def chunk(self, choices: list[dict[str, Any]], **rest: Any) -> bytes:
@@ -112,15 +105,12 @@ class OpenAIForm:
     def piece(self, piece: Piece) -> bytes:
         self.text += piece.content
         self.thinking += piece.thinking
-        self.calls.add(piece)
         delta: dict[str, Any] = {"role": "assistant"} if self.first else {}
         self.first = False
-        if piece.content or not (piece.thinking or piece.tool_calls):
+        if piece.content:
             delta["content"] = piece.content
         if piece.thinking:
             delta["reasoning"] = piece.thinking
-        if piece.tool_calls:
-            delta["tool_calls"] = list(piece.tool_calls)
         return self.chunk([{"index": 0, "delta": delta, "finish_reason": None}])
 
     def done(self, cost: Cost) -> bytes:
@@ -135,51 +125,12 @@ class OpenAIForm:
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.thinking:
             message["reasoning"] = self.thinking
-        if self.calls:
-            message["tool_calls"] = self.calls.whole(as_text=True)
         choice = {"index": 0, "message": message, "finish_reason": self.reason(cost)}
         value = {**self.head, "object": "chat.completion", "system_fingerprint": "fp_llmlab", "choices": [choice]}
         return {**value, "usage": usage_of(cost.end)}
 
     def reason(self, cost: Cost) -> str:
-        if self.calls:
-            return "tool_calls"
         return "stop" if cost.end.reason == "repeat" else cost.end.reason  # that wire has no word for a loop
-
-
-class ToolCalls:
-    """Calls of tools, put together from their pieces."""
-
-    def __init__(self) -> None:
-        self.calls: dict[int, dict[str, str]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.calls)
-
-    def add(self, piece: Piece) -> None:
-        for delta in piece.tool_calls:
-            call = self.calls.setdefault(delta.get("index", 0), {"id": "", "name": "", "arguments": ""})
-            function = delta.get("function") or {}
-            call["id"] = delta.get("id") or call["id"]
-            call["name"] += function.get("name") or ""
-            call["arguments"] += function.get("arguments") or ""
-
-    def whole(self, *, as_text: bool = False) -> list[dict[str, Any]]:
-        """All calls; arguments as an object (Ollama) or as text (OpenAI)."""
-        found = []
-        for index, call in sorted(self.calls.items()):
-            arguments = call["arguments"] if as_text else json_or_text(call["arguments"])
-            function = {"name": call["name"], "arguments": arguments}
-            extra = {"type": "function", "index": index} if as_text else {}
-            found.append({"id": call["id"], **extra, "function": function})
-        return found
-
-
-def json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text or "{}")
-    except ValueError:
-        return text
 
 
 def usage_of(end: End) -> dict[str, Any]:

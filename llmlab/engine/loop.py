@@ -27,6 +27,8 @@ class LoopWatch:
 
 def loops(text: str) -> bool:
     """Whether `text` ends in a loop."""
+    if len(text) < LOOP_CHARS:
+        return False
     key = text[-KEY_CHARS:]
     before = text.rfind(key, 0, len(text) - 1)
     while before >= 0 and (period := len(text) - KEY_CHARS - before) <= LONGEST_CHARS:

@@ -91,20 +91,18 @@ def make(
 
 
 def extra(body: Body, card: Card) -> dict[str, Any]:
-    """Format, tools and thinking in llama.cpp's words; what the model cannot do is refused."""
+    """Format and thinking in llama.cpp's words; what the engine cannot do is refused."""
     found = format_of(body.fields.get("format"))
-    if tools := body.get("tools", list, []):
-        if not card.uses_tools:
-            raise Refusal(400, f"{card.name} does not support tools")
-        found["tools"] = tools
+    if body.get("tools", list):
+        raise Refusal(400, f"{card.name} does not support tools")
     think = body.fields.get("think")
     if think is not None and not isinstance(think, bool | str):
         raise Refusal(400, "think must be true, false or a level")
     if think and not card.thinks:
         raise Refusal(400, f'"{card.name}" does not support thinking')
-    if think is not None and card.thinks:
+    if card.thinks:
         effort = {"reasoning_effort": think} if isinstance(think, str) else {}
-        found["chat_template_kwargs"] = {"enable_thinking": bool(think), **effort}
+        found["chat_template_kwargs"] = {"enable_thinking": think is None or bool(think), **effort}
     return found
 
 

@@ -56,7 +56,7 @@ class Service:
                             cost = Cost(item, time.perf_counter_ns() - started_ns, load_ns)
                             break
                         line = order.form.piece(item)
-                        if line and order.stream:
+                        if order.stream:
                             await reply.stream(line, order.form.kind)
             if order.context is not None:
                 await add_context(runner.link, question, order.form)

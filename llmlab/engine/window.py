@@ -19,20 +19,8 @@ def padded(num_ctx: int, model_tokens: int | None) -> int:
 
 
 def without(messages: Sequence[Wire], dropped: int) -> list[Wire]:
-    """`messages` without the first `dropped` of them, save system messages.
-
-    An answer of a tool stays behind the call that asked for it: then fewer are dropped.
-    """
-    start = tool_block_start(messages, dropped)
-    return [m for m in messages[:start] if m["role"] == "system"] + list(messages[start:])
-
-
-def tool_block_start(messages: Sequence[Wire], index: int) -> int:
-    first = index
-    while first > 0 and messages[first]["role"] == "tool":
-        first -= 1
-    caller = messages[first]
-    return first if first < index and caller["role"] == "assistant" and caller.get("tool_calls") else index
+    """`messages` without the first `dropped` of them, save system messages."""
+    return [m for m in messages[:dropped] if m["role"] == "system"] + list(messages[dropped:])
 
 
 async def fit(

@@ -159,10 +159,12 @@ def test_keep_alive_0_after_an_answer_unloads(ask: Asker) -> None:
 def test_stop_and_format(ask: Asker) -> None:
     stopped = ask.chat(COLOURS, 40, options={"stop": ["1"]}).json()
     assert (stopped["done_reason"], stopped["message"]["content"]) == ("stop", "")
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    number = {"type": "integer", "maximum": 99, "minimum": 0}
+    schema = {"type": "object", "properties": {"n": number}, "required": ["n"], "additionalProperties": False}
     formed = ask.chat([user("Give me a number as JSON.")], 40, format=schema).json()
     assert isinstance(json.loads(formed["message"]["content"])["n"], int)
-    raw = {"prompt": "A number:", "raw": True, "stream": False, "format": schema, "options": {"num_predict": 40}}
+    options = {"num_predict": 40, "temperature": 0}
+    raw = {"prompt": "A number:", "raw": True, "stream": False, "format": schema, "options": options}
     assert isinstance(json.loads(ask.post("/api/generate", raw).json()["response"])["n"], int)
 
 

@@ -21,6 +21,9 @@ FIGURES = (
 )
 """Figures of every cell: fields and rates of `Call`; users cells have `ttft_worst_ns` and `total_tokens_per_s` too."""
 
+WAITS = ("ttft_ns", "ttft_answer_ns", "unexplained_ns", "stall_max_ns", "user_tokens_per_s")
+"""Figures that are not the server's where something between held the stream back."""
+
 FAILED = ("error", "timeout", "incomplete")
 
 
@@ -32,9 +35,10 @@ class Cell:
     (`ttft_worst_ns` the largest, `total_tokens_per_s` the sum). `failed` counts requests, `error` is what the first of
     them said; `refused` those of `overflow` that the server refused with a 400, which is a result.
 
-    `figures` holds only what was measured. `cut` is the gravest of the samples' `cut`. `reloaded`: every sample had the
-    model loaded inside it. `flags` counts the words on the samples. `num_ctx_loaded` is set where all samples agree.
-    `staircase_ns` (users): TTFT of the first, second, … user to be answered, medians over bursts without failures.
+    `figures` holds only what was measured; a stream that a proxy held back (`buffered`) has no waits. `cut` is the
+    gravest of the samples' `cut`. `reloaded`: every sample had the model loaded inside it. `flags` counts the words on
+    the samples. `num_ctx_loaded` is set where all samples agree. `staircase_ns` (users): TTFT of the first, second, …
+    user to be answered, medians over bursts without failures.
     `recalled` of `asked` code words came back; `reasons` says why for each that did not.
     """
 
@@ -157,15 +161,22 @@ def _figures(samples: Sequence[Sequence[Call]], burst: bool) -> dict[str, Figure
     found = {name: Figure.of(_middle(sample, name) for sample in samples) for name in FIGURES}
     if burst:
         found["ttft_worst_ns"] = Figure.of(
-            max((c.ttft_ns for c in s if c.ttft_ns is not None), default=None) for s in samples
+            max((ns for c in s if (ns := _value(c, "ttft_ns")) is not None), default=None) for s in samples
         )
         found["total_tokens_per_s"] = Figure.of(map(total_tokens_per_s, samples))
     return {name: figure for name, figure in found.items() if figure}
 
 
 def _middle(sample: Sequence[Call], name: str) -> float | None:
-    values = [v for c in sample if (v := getattr(c, name)) is not None]
+    values = [v for c in sample if (v := _value(c, name)) is not None]
     return median(values) if values else None
+
+
+def _value(call: Call, name: str) -> float | None:
+    if name in WAITS and has_flag(call, "buffered"):
+        return None
+    value: float | None = getattr(call, name)
+    return value
 
 
 def total_tokens_per_s(burst: Sequence[Call]) -> float | None:
@@ -183,7 +194,9 @@ def total_tokens_per_s(burst: Sequence[Call]) -> float | None:
 
 
 def _staircase(samples: Sequence[Sequence[Call]], users: int | None) -> tuple[float, ...]:
-    stairs = [sorted(c.ttft_ns for c in s if c.ttft_ns is not None) for s in samples if s[0].experiment == "users"]
+    stairs = [
+        sorted(ns for c in s if (ns := _value(c, "ttft_ns")) is not None) for s in samples if s[0].experiment == "users"
+    ]
     return tuple(median(step) for step in zip(*(s for s in stairs if len(s) == users), strict=True))
 
 

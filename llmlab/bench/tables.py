@@ -172,6 +172,8 @@ def notes(session: Session, cell: Cell) -> str:
         said.append("no answer, only tokens")
     if cell.cut in ("suspected", "proved") and cell.experiment != "overflow":
         said.append("cut by the server")
+    if cell.flags.get("buffered"):
+        said.append("stream held back by a proxy: no first token")
     if cell.flags.get("lag"):
         said.append("lag")
     return "; ".join(said)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import httptools
 import httpx
 
 from llmlab.client.exchange import Exchange
@@ -64,13 +65,24 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def data_received(self, data: bytes) -> None:
-        # The clock is read before anything else is done with the bytes.
-        stamp_ns = self._clock()
-        if self._exchange is not None:
-            self._exchange.received(data, stamp_ns)
-        else:
+        exchange = self._exchange
+        if exchange is None:
             # Nothing was asked: whatever this is, the next answer must not begin with it.
             self.abort()
+            return
+        # The clock is read before anything else is done with the bytes.
+        exchange.stamp_ns = self._clock()
+        try:
+            exchange.parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            exchange.fail(httpx.RemoteProtocolError(f"not HTTP: {error}"))
+        if not exchange.status:
+            exchange.still_head(len(data))
+        waiter = exchange.waiter
+        if waiter is not None and exchange.status:
+            exchange.waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
 
     def resume_writing(self) -> None:
         if self._sending:

@@ -1,16 +1,15 @@
 """What a wire reads out of a server's bytes: pieces of the answer, tool calls, the closing figures, a fault."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["content", "thinking"]
 
 _TOO_LARGE = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of the answer as it arrived; a piece is not a token."""
+class Piece(NamedTuple):
+    """A part of the answer as it arrived; a piece is not a token. One is made for every token: a tuple is the least."""
 
     kind: Kind
     text: str

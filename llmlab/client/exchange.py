@@ -30,7 +30,8 @@ class Exchange(httpx.AsyncByteStream):
         self._loop = asyncio.get_running_loop()
         self._is_head = head
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[None] | None = None
+        self.parse: Callable[[bytes], None] = self._parser.feed_data
+        self.waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._chunks: list[Chunk] = []
         self._waiting_size = 0
@@ -50,21 +51,11 @@ class Exchange(httpx.AsyncByteStream):
 
     # What the connection reports.
 
-    def received(self, data: bytes, stamp_ns: int) -> None:
-        """Bytes came at `stamp_ns`."""
-        self.stamp_ns = stamp_ns
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self.fail(httpx.RemoteProtocolError(f"not HTTP: {error}"))
-        if not self.status:
-            self._head_size += len(data)
-            if self._head_size > LARGEST_HEAD:
-                self.fail(httpx.RemoteProtocolError("the head of the response is too long"))
-        elif (waiter := self._waiter) is not None:
-            self._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+    def still_head(self, size: int) -> None:
+        """`size` bytes came, and the head is not complete yet."""
+        self._head_size += size
+        if self._head_size > LARGEST_HEAD:
+            self.fail(httpx.RemoteProtocolError("the head of the response is too long"))
 
     @property
     def heard(self) -> bool:
@@ -153,7 +144,7 @@ class Exchange(httpx.AsyncByteStream):
         elif self.error is not None:
             waiter.set_exception(self.error)
         else:
-            self._waiter = waiter
+            self.waiter = waiter
         return waiter
 
     def take(self) -> list[Chunk]:
@@ -190,10 +181,10 @@ class Exchange(httpx.AsyncByteStream):
             self._timer = self._loop.call_later(LINGER_S, self.abort)
 
     def _wake(self) -> None:
-        waiter = self._waiter
+        waiter = self.waiter
         if waiter is None or waiter.done():
             return
-        self._waiter = None
+        self.waiter = None
         if self._chunks or self.error is None:
             waiter.set_result(None)
         else:

@@ -18,25 +18,21 @@ class Lines:
     Only 0x0A ends a line: U+0085, U+2028 and U+2029 may stand inside JSON text.
     """
 
-    __slots__ = ("_rest", "_size")
+    __slots__ = ("_rest", "_size", "clean")
 
     def __init__(self) -> None:
+        self.clean = True  # nothing is kept: the next chunk begins a line
         self._rest: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes."""
-        if not self._rest and data.endswith(b"\n"):
-            # One line in one chunk is how a model's tokens arrive.
-            line = data.strip()
-            if b"\n" not in line:
-                return [line] if line else []
         if b"\n" not in data:
             self._keep(data)
             return []
         head, *middle, tail = data.split(b"\n")
         lines = [b"".join((*self._rest, head)), *middle]
-        self._rest, self._size = [], 0
+        self._rest, self._size, self.clean = [], 0, True
         if tail:
             self._keep(tail)
         return [line for line in map(bytes.strip, lines) if line]
@@ -44,11 +40,12 @@ class Lines:
     def rest(self) -> bytes:
         """What followed the last newline; empty the second time."""
         line = b"".join(self._rest).strip()
-        self._rest, self._size = [], 0
+        self._rest, self._size, self.clean = [], 0, True
         return line
 
     def _keep(self, data: bytes) -> None:
         self._rest.append(data)
+        self.clean = False
         self._size += len(data)
         if self._size > LONGEST_LINE:
             raise ServerError(f"the server sent a line of over {LONGEST_LINE >> 20} MiB", "Check the address")

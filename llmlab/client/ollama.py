@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from llmlab.client.events import Done, Figures, Piece, ToolCalls, first_text
+from llmlab.client.events import Done, Event, Figures, Piece, ToolCalls, first_text
 from llmlab.client.lines import parse, start_of
 from llmlab.client.options import ChatOptions
 from llmlab.client.wire import Wire
@@ -38,6 +38,16 @@ class OllamaWire(Wire):
     __slots__ = ()
 
     PATH = PATH
+
+    def feed(self, data: bytes) -> list[Event]:
+        # Nearly every token comes as one whole line in one chunk; a chunk of several is no JSON value.
+        if self._lines.clean and not self.ended and not self._whole and data.endswith(b"\n"):
+            value = parse(data)
+            if type(value) is dict:
+                self._events = []
+                self._object(value)
+                return self._events
+        return super().feed(data)
 
     def _line(self, line: bytes) -> None:
         value = None if self._whole else parse(line)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from llmlab.client.events import Done, Figures, Piece, ToolCalls, first_text
+from llmlab.client.events import Done, Event, Figures, Piece, ToolCalls, first_text
 from llmlab.client.lines import parse, start_of
 from llmlab.client.options import ChatOptions
 from llmlab.client.wire import Wire
@@ -47,6 +47,16 @@ class OpenAIWire(Wire):
         self._usage: dict[str, Any] = {}
         self._timings: dict[str, Any] = {}
         self._reason: str | None = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        # Nearly every token comes as one whole event in one chunk; a chunk of several is no JSON value.
+        if self._lines.clean and not self.ended and not self._open and data.startswith(b"data: {"):
+            value = parse(data[6:]) if data.endswith(b"\n") else None
+            if type(value) is dict:
+                self._events = []
+                self._take(value)
+                return self._events
+        return super().feed(data)
 
     def _line(self, line: bytes) -> None:
         if self._whole:

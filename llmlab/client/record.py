@@ -46,7 +46,7 @@ class Record:
         self.answer_ns: int | None = None
         self.last_ns: int | None = None
         self.end_ns: int | None = None
-        self._stall_ns: int | None = None
+        self._stall_ns = -1  # no gap yet
 
     def start(self, in_flight: int) -> None:
         """The call begins now, beside `in_flight` other calls of ours."""
@@ -56,9 +56,13 @@ class Record:
     def feed(self, stamp_ns: int, data: bytes) -> Sequence[Piece]:
         """The pieces to show that `data`, arrived at `stamp_ns`, completes."""
         events = self.wire.feed(data)
-        if len(events) == 1 and type(piece := events[0]) is Piece:
-            return self._piece(piece, stamp_ns)
-        return self._events(events, stamp_ns)
+        if self.last_ns is None or self.answer_ns is None or len(events) != 1 or type(events[0]) is not Piece:
+            return self._events(events, stamp_ns)
+        # One more piece of an answer that has begun, as nearly every chunk is.
+        self._stall_ns = max(self._stall_ns, stamp_ns - self.last_ns)
+        self.last_ns = stamp_ns
+        self.pieces += 1
+        return self.deltas.feed(events[0])
 
     def close_wire(self, stamp_ns: int) -> Sequence[Piece]:
         """The body ended; the pieces of what was left without a newline."""
@@ -77,7 +81,12 @@ class Record:
         pieces: list[Piece] = []
         for event in events:
             if isinstance(event, Piece):
-                pieces += self._piece(event, stamp_ns)
+                self._arrived(stamp_ns)
+                self.pieces += 1
+                shown = self.deltas.feed(event)
+                if self.answer_ns is None and any(piece.kind == "content" for piece in shown):
+                    self.answer_ns = stamp_ns
+                pieces += shown
             elif isinstance(event, ToolCalls):
                 self._arrived(stamp_ns)
                 self.tool_calls += encodable(event.calls)
@@ -87,20 +96,11 @@ class Record:
                 self.fault, self.end_ns = event, stamp_ns
         return pieces
 
-    def _piece(self, piece: Piece, stamp_ns: int) -> Sequence[Piece]:
-        self._arrived(stamp_ns)
-        self.pieces += 1
-        shown = self.deltas.feed(piece)
-        if self.answer_ns is None and any(part.kind == "content" for part in shown):
-            self.answer_ns = stamp_ns
-        return shown
-
     def _arrived(self, stamp_ns: int) -> None:
-        last_ns = self.last_ns
-        if last_ns is None:
+        if self.last_ns is None:
             self.first_ns = stamp_ns
-        elif self._stall_ns is None or stamp_ns - last_ns > self._stall_ns:
-            self._stall_ns = stamp_ns - last_ns
+        else:
+            self._stall_ns = max(self._stall_ns, stamp_ns - self.last_ns)
         self.last_ns = stamp_ns
 
     def call(
@@ -156,7 +156,7 @@ class Record:
             ttft_ns=ttft_ns,
             ttft_answer_ns=self._since_sent(self.answer_ns),
             last_piece_ns=last_piece_ns,
-            stall_max_ns=self._stall_ns,
+            stall_max_ns=None if self._stall_ns < 0 else self._stall_ns,
             total_ns=self._since_sent(self.end_ns),
             server_total_ns=done.total_ns,
             load_ns=done.load_ns,

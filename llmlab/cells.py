@@ -210,4 +210,6 @@ def _reason(call: Call) -> str:
         return "no answer"
     if call.cut in ("proved", "suspected"):
         return "cut by the server" if call.cut == "proved" else "probably cut by the server"
-    return "dropped by the budget" if call.messages_dropped else "model forgot although it fit"
+    # A pinned word is sent whatever else was dropped.
+    dropped = call.messages_dropped and not call.messages_pinned
+    return "dropped by the budget" if dropped else "model forgot although it fit"

@@ -41,6 +41,8 @@ class Chat:
             await self.model.load(window)
             self.served.loaded_ns = time.perf_counter_ns()
             messages = self.body.get("messages") or []
+            if self.figures.ignores_system:
+                messages = [m for m in messages if m.get("role") != "system"]
             if not messages:
                 self.refuse({"error": "messages is empty"}, 400)
                 return

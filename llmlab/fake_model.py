@@ -30,7 +30,8 @@ class Figures:
 
     Answers: one piece is one token, `answer_tokens` long unless num_predict is less; `stop_after` ends it earlier
     (with an end token that is counted too); `thinking_tokens` come first unless `think` is false, which
-    `refuses_no_think` answers with 400; `mute` sends tokens without text; `forgets` never knows the code word.
+    `refuses_no_think` answers with 400; `mute` sends tokens without text; `forgets` never knows the code word;
+    `ignores_system` reads no system message.
 
     Wire: `counts` (False: a done line without figures); `timed_batch` reports prefill time of the last so many tokens
     only; `honours_truncate`; `refusal_counts` (False: a 400 in words only); `openai_only` answers 404 under /api.
@@ -62,6 +63,7 @@ class Figures:
     refuses_no_think: bool = False
     mute: bool = False
     forgets: bool = False
+    ignores_system: bool = False
     counts: bool = True
     timed_batch: int | None = None
     honours_truncate: bool = True

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -79,7 +80,7 @@ async def test_every_measured_call_is_asked_alike(tmp_path: Path) -> None:
         body = run.served[call.id].body
         assert body["truncate"] is False
         assert body["options"] == {"temperature": 0, "seed": 42, "num_ctx": 1024, "num_predict": 16}
-        assert body["keep_alive"] == 3600
+        assert body["keep_alive"] == 600
     assert {t.body["options"]["num_ctx"] for t in run.all_served} == {1024}
     assert run.all_served[-1].body["keep_alive"] == "5m"
     assert "think" not in run.all_served[0].body
@@ -233,6 +234,25 @@ async def test_a_failed_user_is_counted_and_never_averaged_in(tmp_path: Path) ->
     assert "1 failed: " in run.out and "told to refuse" in run.out
 
 
+async def test_a_window_that_is_smaller_under_load_is_said(tmp_path: Path) -> None:
+    figures = Figures(**FAST, slots=4, window_busy=24, honours_truncate=False)
+    run = await bench(tmp_path, figures, "users", users=(1, 4))
+    assert [c.cut for c in run.measured("users") if c.size == 1] == [None]
+    assert [c.cut for c in run.measured("users") if c.size == 4].count("suspected") >= 2
+    rows = {line[0]: line for line in run.out.splitlines() if re.match(r"[14]  ", line)}
+    assert "window smaller under load" in rows["4"] and "window smaller" not in rows["1"]
+
+
+async def test_a_run_before_another_models_frees_its_memory(tmp_path: Path) -> None:
+    options = {"users": (1,), "experiments": ("users",)}
+    with FakeServer(Figures(**FAST)) as fake, opened(tmp_path / "lab.db") as store:
+        async with Client(find_server(fake.url, "auto", {})) as client:
+            where = await bench_of(client, store, fake.model, io.StringIO(), io.StringIO())
+            await run_bench(BenchOptions(**{**SMALL, **options}), replace(where, unload=True))
+            assert fake.served[-1].body["keep_alive"] == 0
+            assert await client.loaded() == []
+
+
 def reasons(run: Done) -> dict[tuple[str | None, int | None], tuple[Any, ...]]:
     return {(c.variant, c.size): (c.recalled, c.asked, c.refused, c.reasons) for c in run.cells("overflow")}
 
@@ -262,6 +282,23 @@ async def test_a_word_that_fitted_was_forgotten_by_the_model(tmp_path: Path) -> 
     assert reasons(run)[("no_budget", 2)] == (0, 1, 0, ("model forgot although it fit",))
     (call,) = run.measured("overflow", "no_budget")
     assert (call.cut, call.cut_evidence) == ("no", "accepted with truncate: false")
+
+
+async def test_a_pinned_word_that_is_lost_was_not_dropped(tmp_path: Path) -> None:
+    run = await bench(tmp_path, Figures(**FAST, forgets=True), "overflow", turns=(12,))
+    assert reasons(run)[("budget", 12)] == (0, 1, 0, ("dropped by the budget",))
+    assert reasons(run)[("budget_pin", 12)] == (0, 1, 0, ("model forgot although it fit",))
+
+
+async def test_a_model_that_leaves_system_messages_out_is_measured_cold_all_the_same(tmp_path: Path) -> None:
+    run = await bench(tmp_path, Figures(**FAST, ignores_system=True), "prompt_length", sizes=(300,), repeat=3)
+    served = [run.served[c.id] for c in run.measured("prompt_length")]
+    assert [len(t.body["messages"]) for t in served] == [1, 1, 1]
+    assert all(re.match(r"\d{8} ", t.body["messages"][0]["content"]) for t in served)
+    assert max(t.cached_tokens for t in served) <= 3
+    assert all(has_flag(c, "system_ignored") for c in run.measured("prompt_length"))
+    assert "leaves system messages out" in run.err
+    assert all(c.prompt_tokens == pytest.approx(300, rel=0.03) for c in run.measured("prompt_length"))
 
 
 async def test_no_text_is_no_answer(tmp_path: Path) -> None:

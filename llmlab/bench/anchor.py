@@ -17,7 +17,7 @@ async def anchor(session: Session, place: str) -> None:
             return
 
 
-async def last_anchor(session: Session) -> None:
-    """The anchor at the end of the run gives the model's time in memory back to the server's default."""
-    session.keep_alive = SERVER_KEEP_ALIVE
+async def last_anchor(session: Session, unload: bool) -> None:
+    """The anchor at the end of the run gives the model's time in memory back to the server's default, or ends it."""
+    session.keep_alive = 0 if unload else SERVER_KEEP_ALIVE
     await anchor(session, "at the end")

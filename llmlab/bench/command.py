@@ -35,7 +35,7 @@ async def bench(settings: BenchSettings) -> Exit:
         resume = _resumed(store, settings.resume) if settings.resume else None
         models: Sequence[str | None] = settings.models or [_model_name(store, resume)]
         async with open_target(_choice(settings, models[0]), _say) as target:
-            runs = [await _measure(settings, store, target, name, resume) for name in models]
+            runs = [await _measure(settings, store, target, name, resume, name != models[-1]) for name in models]
     if settings.form != "table":
         _report(settings, runs)
     return Exit.OK if all(run.outcome == "ok" for run in runs) else Exit.FAILED
@@ -52,7 +52,9 @@ def _choice(settings: BenchSettings, model: str | None) -> Choice:
     return replace(settings.choice, model=model if settings.models else None)
 
 
-async def _measure(settings: BenchSettings, store: Store, target: Target, name: str | None, resume: Run | None) -> Run:
+async def _measure(
+    settings: BenchSettings, store: Store, target: Target, name: str | None, resume: Run | None, unload: bool
+) -> Run:
     from llmlab.machine import this_machine
 
     model = target.model if name is None else await choose_model(target.client, name, _say)
@@ -64,6 +66,7 @@ async def _measure(settings: BenchSettings, store: Store, target: Target, name: 
         machine=this_machine(data_folder()),
         api=target.api,
         window=target.window,
+        unload=unload,
         out=sys.stdout if settings.form == "table" else None,
         err=sys.stderr,
     )

@@ -47,6 +47,7 @@ class Bench:
     """What a run needs besides its options: the server, the model, the computer, and where to print.
 
     `window` is the server's own where it tells one (OpenAI wire). Without `out` no tables and findings are printed.
+    `unload` frees the model's memory at the end, for the next model's run.
     """
 
     client: "Client"
@@ -56,6 +57,7 @@ class Bench:
     machine: "Machine"
     api: str = "ollama"
     window: int | None = None
+    unload: bool = False
     out: TextIO | None = None
     err: TextIO | None = None
 
@@ -175,7 +177,7 @@ async def play(session: Session, bench: Bench) -> None:
                 print_table(experiment_table(session, experiment), bench.out)
         if experiment != session.plan.experiments[-1]:
             await anchor(session, f"after {experiment}")
-    await last_anchor(session)
+    await last_anchor(session, bench.unload)
 
 
 async def keep_loaded(session: Session) -> None:

@@ -31,7 +31,8 @@ SHORT = 16
 """Output tokens below which a decode speed is not compared."""
 LEAST_LIMIT_S = 120.0
 """A limit for a whole answer that no slow server reaches by being slow."""
-KEEP_ALIVE_S = 3600
+KEEP_ALIVE_S = 600
+"""Every call renews it, so that it outlasts any run, and it is over soon where a run was stopped."""
 SERVER_KEEP_ALIVE = "5m"
 """Ollama's own default, which the last call gives back."""
 
@@ -172,7 +173,9 @@ class Session:
         call = replace(call, flags=flags, num_ctx_loaded=self.num_ctx_loaded)
         lengths = self.maker.lengths
         expected = round(lengths.tokens(sum(len(m.content) for m in messages)))
-        evidence = cut.suspicion(call, expected, lengths.known, self.window)
+        # A burst may find its window split: there even a short prompt can be cut.
+        window = None if call.experiment == "users" else self.window
+        evidence = cut.suspicion(call, expected, lengths.known, window)
         return replace(call, cut="suspected", cut_evidence=evidence) if evidence else call
 
     def learn(self, prompt: Prompt, call: Call) -> None:

@@ -171,7 +171,7 @@ def notes(session: Session, cell: Cell) -> str:
     if cell.flags.get("no_answer") and cell.experiment != "overflow":
         said.append("no answer, only tokens")
     if cell.cut in ("suspected", "proved") and cell.experiment != "overflow":
-        said.append("cut by the server")
+        said.append("window smaller under load" if cell.experiment == "users" else "cut by the server")
     if cell.flags.get("buffered"):
         said.append("stream held back by a proxy: no first token")
     if cell.flags.get("lag"):

@@ -160,7 +160,7 @@ def _store(db: Path | None) -> Check:
     path = database_path(db)
     try:
         with Store.open(path) as store:
-            (runs,) = store.db.execute("select count(*) from runs").fetchone()
+            (counted,) = store.query("select count(*) as runs from runs")
     except LabError as error:
         return Check(BAD, "store", str(error))
-    return Check(OK, "store", f"{path}, {runs:,} runs")
+    return Check(OK, "store", f"{path}, {counted['runs']:,} runs")

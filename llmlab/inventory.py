@@ -21,7 +21,7 @@ def list_runs(db: Path | None, command: str | None, tag: str | None, limit: int,
     with Store.read(database_path(db)) as store:
         conditions = "(:command is null or command = :command) and (:tag is null or tag = :tag)"
         sql = f"select * from run_summary where {conditions} order by started_utc desc limit :limit"
-        rows = list(store.db.query(sql, {"command": command, "tag": tag, "limit": limit}))
+        rows = store.query(sql, command=command, tag=tag, limit=limit)
     if not rows and form is Format.table:
         print("no runs yet; measure one with: llmlab bench --tag NAME", file=sys.stderr)
         return

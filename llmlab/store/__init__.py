@@ -213,6 +213,16 @@ class Store:
             limit,
         )
 
+    def query(self, sql: str, **named: Any) -> list[dict[str, Any]]:
+        """The rows of a SELECT by the names of their columns; `:word` in it stands for `named["word"]`."""
+        values = {name: rows.storable(value) for name, value in named.items()}
+        try:
+            cursor = self._connection.execute(sql, values)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from None
+
     def _runs(self, where: str, *values: Any) -> list[Run]:
         sql = f"SELECT {', '.join(rows.RUN_COLUMNS)} FROM runs WHERE {where}"
         return [rows.run_of(row) for row in self._select(sql, *values)]

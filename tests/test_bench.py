@@ -184,6 +184,9 @@ async def test_slots_are_exact_and_the_figures_of_a_burst_are_the_true_ones(tmp_
     assert any(burst_is_true(cell, number, [run.served[c.id] for c in burst]) for number, burst in enumerate(bursts))
     stairs = zip(*(sorted(c.ttft_ns or 0 for c in burst) for burst in bursts), strict=True)
     assert cell.staircase_ns == tuple(median(step) for step in stairs)
+    queued = median(median(c.unexplained_ns or 0 for c in burst) for burst in bursts)
+    row = next(line for line in run.out.splitlines() if line.startswith("8 "))
+    assert f"  {format_value('unexplained_ns', queued)}" in row
     assert "OLLAMA_NUM_PARALLEL" in run.out
     assert f"Slots: {slots} (" in run.out
     assert ("one at a time: 7 of 8 users queued" if slots == 1 else f"the other {8 - slots} queued") in run.out
@@ -377,24 +380,28 @@ async def test_what_spoils_a_run_is_said_before_it(tmp_path: Path) -> None:
         ({"users": (0,)}, "--users wants whole numbers from 1 up"),
         ({"experiments": ("nosuch",)}, "no experiment 'nosuch'"),
         ({"num_ctx": 128, "experiments": ("overflow",)}, "anchor calls"),
-        ({"sizes": (100,), "num_ctx": 16384, "model_context": 8192}, None),
-        ({"sizes": (9000,), "num_ctx": 16384}, "do not fit into num_ctx 8,192"),
+        ({"sizes": (100, 9000), "num_ctx": 16384}, "this model's longest window of 8,192. Use --sizes 100"),
     ],
 )
 async def test_what_cannot_fit_is_refused_before_anything_is_sent(
-    tmp_path: Path, options: dict[str, Any], words: str | None
+    tmp_path: Path, options: dict[str, Any], words: str
 ) -> None:
-    options = {k: v for k, v in options.items() if k != "model_context"}
     asked = BenchOptions(**{**SMALL, "experiments": ("prompt_length", "users"), **options})
     with FakeServer(Figures(**FAST)) as fake, opened(tmp_path / "lab.db") as store:
         async with Client(find_server(fake.url, "auto", {})) as client:
             where = await bench_of(client, store, fake.model, io.StringIO(), io.StringIO())
-            if words is None:
-                assert (await run_bench(asked, where)).outcome == "ok"
-                return
             with pytest.raises(UsageError, match=words):
                 await run_bench(asked, where)
         assert fake.served == [] and not store.runs()
+
+
+async def test_what_the_window_does_to_the_plan_is_said(tmp_path: Path) -> None:
+    figures = Figures(**FAST, model_context=512)
+    run = await bench(tmp_path, figures, "prompt_length", sizes=None, num_ctx=4096, num_predict=None)
+    assert [cell.size for cell in run.cells("prompt_length")] == [100]
+    assert "longest window is 512 tokens, not the 4,096 asked" in run.err
+    assert "prompts of 1,000, 3,000 tokens do not fit" in run.err
+    assert {t.body["options"]["num_ctx"] for t in run.all_served} == {512}
 
 
 async def test_plain_tables_are_never_cut_or_wrapped(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from llmlab.bench import BenchOptions, Plan, make_plan
-from llmlab.bench.plan import PlannedCell
+from llmlab.bench.plan import PlannedCell, left_out
 from llmlab.errors import UsageError
 
 
@@ -31,8 +31,21 @@ def test_numbers_are_sorted_and_once_each() -> None:
 
 
 def test_a_server_that_tells_its_window_sets_it() -> None:
-    assert make_plan(BenchOptions(), window=8192).num_ctx == 8192
-    assert make_plan(BenchOptions(num_ctx=2048, sizes=(100,)), window=8192).num_ctx == 2048
+    assert make_plan(BenchOptions(num_ctx=2048), window=8192).num_ctx == 8192
+
+
+def test_a_window_longer_than_the_models_own_is_not_asked_for() -> None:
+    plan = make_plan(BenchOptions(), model_context=2048)
+    assert (plan.num_ctx, plan.sizes, plan.turn_tokens) == (2048, (100, 1000), 204)
+    with pytest.raises(UsageError, match=r"this model's longest window of 2,048\. Use --sizes 100$"):
+        make_plan(BenchOptions(sizes=(100, 3000)), model_context=2048)
+
+
+def test_default_sizes_that_do_not_fit_are_left_out() -> None:
+    options = BenchOptions(num_ctx=2048)
+    plan = make_plan(options)
+    assert plan.sizes == (100, 1000) and left_out(options, plan) == (3000,)
+    assert left_out(BenchOptions(sizes=(100,)), make_plan(BenchOptions(sizes=(100,)))) == ()
 
 
 def test_experiments_come_in_the_order_of_the_lesson() -> None:
@@ -67,7 +80,7 @@ def test_auto_is_five_samples_or_thirty_seconds_and_at_least_one(
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (BenchOptions(num_ctx=2048), "Use --num-ctx 4096 or --sizes 100,1000"),
+        (BenchOptions(num_ctx=2048, sizes=(100, 1000, 3000)), "Use --num-ctx 4096 or --sizes 100,1000"),
         (BenchOptions(sizes=(9000,)), "Use --num-ctx 16384"),
         (BenchOptions(sizes=()), "Use --sizes 100,1000,3000"),
         (BenchOptions(num_ctx=512, num_predict=500, experiments=("users",)), "Use --num-ctx 1024"),

@@ -95,23 +95,30 @@ class Plan:
         return cls(**settings)
 
 
-def make_plan(options: BenchOptions, window: int | None = None) -> Plan:
-    """Resolve the options; `window` is the server's own where it tells one (OpenAI wire).
+def make_plan(options: BenchOptions, *, window: int | None = None, model_context: int | None = None) -> Plan:
+    """Resolve the options.
 
-    Raises UsageError before anything is sent where a prompt cannot fit, or a number makes no sense.
+    The window is the server's own where it tells one (OpenAI wire), else the one asked for, and never longer than what
+    the model was made for. Default sizes that do not fit into it are left out. Raises UsageError before anything is
+    sent where a size that was asked for cannot fit, or a number makes no sense.
     """
     unknown = [e for e in options.experiments if e not in EXPERIMENTS]
     if unknown:
         raise UsageError(f"there is no experiment {unknown[0]!r}", f"Choose from: {', '.join(EXPERIMENTS)}")
     quick = options.quick
-    num_ctx = options.num_ctx or window or (1024 if quick else 4096)
+    num_ctx = window or options.num_ctx or (1024 if quick else 4096)
+    num_ctx = min(num_ctx, model_context or num_ctx)
+    num_predict = options.num_predict or (32 if quick else 64)
+    sizes = numbers("--sizes", options.sizes, default_sizes(quick))
+    if options.sizes is None:
+        sizes = tuple(s for s in sizes if s + num_predict <= num_ctx) or sizes
     plan = Plan(
         experiments=options.wanted,
-        sizes=numbers("--sizes", options.sizes, (100, 400, 800) if quick else (100, 1000, 3000)),
+        sizes=sizes,
         users=numbers("--users", options.users, (1, 2, 4, 8)),
         turns=numbers("--turns", options.turns, (2, 6, 12)),
         num_ctx=num_ctx,
-        num_predict=options.num_predict or (32 if quick else 64),
+        num_predict=num_predict,
         users_predict=options.num_predict or (48 if quick else 130),
         repeat=options.repeat,
         most_samples=3 if quick else 5,
@@ -121,8 +128,17 @@ def make_plan(options: BenchOptions, window: int | None = None) -> Plan:
         quick=quick,
         cooldown_s=options.cooldown_s,
     )
-    check_fit(plan)
+    check_fit(plan, "this model's longest window of" if num_ctx == model_context else "num_ctx")
     return plan
+
+
+def default_sizes(quick: bool) -> tuple[int, ...]:
+    return (100, 400, 800) if quick else (100, 1000, 3000)
+
+
+def left_out(options: BenchOptions, plan: Plan) -> tuple[int, ...]:
+    """Default sizes that the window has no room for."""
+    return () if options.sizes else tuple(s for s in default_sizes(plan.quick) if s not in plan.sizes)
 
 
 def numbers(flag: str, given: tuple[int, ...] | None, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -138,33 +154,32 @@ def csv(values: tuple[int, ...]) -> str:
     return ",".join(map(str, values))
 
 
-def check_fit(plan: Plan) -> None:
-    """UsageError where a planned prompt and its answer cannot be in the window, or a prompt is too short to make."""
+def check_fit(plan: Plan, window: str) -> None:
+    """UsageError where a planned prompt and its answer cannot be in the window, or a prompt is too short to make.
+
+    `window` says in words whose the window is.
+    """
     if {"prompt_length", "repeat_prompt"} & set(plan.experiments):
         longest, shortest = max(plan.sizes), min(plan.sizes)
-        need = longest + plan.num_predict
-        if need > plan.num_ctx:
-            fits = tuple(s for s in plan.sizes if s + plan.num_predict <= plan.num_ctx)
-            smaller = f" or --sizes {csv(fits)}" if fits else ""
-            raise UsageError(
-                f"a prompt of {longest:,} tokens and {plan.num_predict} of answer do not fit into "
-                f"num_ctx {plan.num_ctx:,}",
-                f"Use --num-ctx {round_up(need)}{smaller}",
-            )
+        fits = tuple(s for s in plan.sizes if s + plan.num_predict <= plan.num_ctx)
+        smaller = f"--sizes {csv(fits)}" if fits else ""
+        what = f"a prompt of {longest:,} tokens and {plan.num_predict} of answer do"
+        check_window(plan, longest + plan.num_predict, what, window, smaller)
         if shortest < SHORTEST:
             raise UsageError(
                 f"a prompt of {shortest} tokens is shorter than its own instructions", f"Use --sizes from {SHORTEST} up"
             )
-    if "users" in plan.experiments and SHORTEST + plan.users_predict > plan.num_ctx:
-        raise UsageError(
-            f"{plan.users_predict} tokens of answer do not fit into num_ctx {plan.num_ctx:,}",
-            f"Use --num-ctx {round_up(SHORTEST + plan.users_predict)}",
-        )
-    if plan.num_ctx < ANCHOR_TOKENS + ANCHOR_PREDICT:
-        raise UsageError(
-            f"the anchor calls of {ANCHOR_TOKENS + ANCHOR_PREDICT} tokens do not fit into num_ctx {plan.num_ctx:,}",
-            "Use --num-ctx 512 or more",
-        )
+    if "users" in plan.experiments:
+        what = f"a short question and {plan.users_predict} tokens of answer do"
+        check_window(plan, SHORTEST + plan.users_predict, what, window)
+    check_window(plan, ANCHOR_TOKENS + ANCHOR_PREDICT, f"the anchor calls of {ANCHOR_TOKENS} tokens do", window)
+
+
+def check_window(plan: Plan, need: int, what: str, window: str, smaller: str = "") -> None:
+    if need > plan.num_ctx:
+        larger = f"--num-ctx {round_up(need)}" if window == "num_ctx" else ""
+        ways = " or ".join(filter(None, (larger, smaller)))
+        raise UsageError(f"{what} not fit into {window} {plan.num_ctx:,}", f"Use {ways}" if ways else None)
 
 
 def round_up(tokens: int) -> int:

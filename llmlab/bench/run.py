@@ -11,7 +11,7 @@ from llmlab.bench.anchor import anchor, last_anchor
 from llmlab.bench.expected import remaining_s, sample_s
 from llmlab.bench.options import BenchOptions
 from llmlab.bench.overflow import overflow
-from llmlab.bench.plan import BENCH_VERSION, Plan, check_fit, make_plan
+from llmlab.bench.plan import BENCH_VERSION, Plan, left_out, make_plan
 from llmlab.bench.precheck import check_machine, check_spill
 from llmlab.bench.progress import Progress
 from llmlab.bench.prompt_length import prompt_length
@@ -69,8 +69,7 @@ async def run_bench(options: BenchOptions, bench: Bench, resume: Run | None = No
     Raises UsageError before anything is sent, and what stopped the run after its rows are saved: LabError, and on
     Ctrl-C what asyncio raises, with a line that says how to resume.
     """
-    plan = resumed_plan(resume, bench.model) if resume else make_plan(options, bench.window)
-    check_fit(replace(plan, num_ctx=min(plan.num_ctx, bench.model.context_length or plan.num_ctx)))
+    plan = resumed_plan(resume, bench.model) if resume else plan_for(options, bench)
     run = replace(resume, outcome=None, finished_utc=None) if resume else new_run(options, plan, bench)
     with frozen_heap(), Progress(bench.err) as progress:
         session = Session(
@@ -85,7 +84,26 @@ async def run_bench(options: BenchOptions, bench: Bench, resume: Run | None = No
             calls=bench.store.calls(run.id) if resume else [],
         )
         begin(session, bench, resume)
+        if not resume:
+            say_window(session, options, bench)
         return await conduct(session, bench)
+
+
+def plan_for(options: BenchOptions, bench: Bench) -> Plan:
+    """A new run's plan on this server and model."""
+    return make_plan(options, window=bench.window, model_context=bench.model.context_length)
+
+
+def say_window(session: Session, options: BenchOptions, bench: Bench) -> None:
+    """What the window, or not knowing it, does to the plan."""
+    window = f"{session.plan.num_ctx:,} tokens"
+    if bench.api == "openai" and not bench.window and not options.num_ctx:
+        session.mark(f"the server does not tell its window: {window} are assumed (say another with --num-ctx)")
+    elif options.num_ctx and options.num_ctx > session.plan.num_ctx and not bench.window:
+        session.mark(f"this model's longest window is {window}, not the {options.num_ctx:,} asked")
+    sizes = ", ".join(f"{size:,}" for size in left_out(options, session.plan))
+    if sizes:
+        session.mark(f"prompts of {sizes} tokens do not fit into the window of {window}: left out")
 
 
 def resumed_plan(run: Run, model: Model) -> Plan:

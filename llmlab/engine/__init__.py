@@ -56,7 +56,7 @@ class Engine:
         why it cannot start; what was begun is then ended.
         """
         if importlib.util.find_spec("xllamacpp") is None:
-            raise EngineError("the embedded engine is not installed", 'run: pip install "llmlab[engine]"')
+            raise EngineError("the embedded engine is not installed", 'Run: pip install "llmlab[engine]"')
         path = gguf if gguf is not None else default_weights(cache, on_progress)
         setup = {
             "gguf": str(path.expanduser().absolute()),
@@ -161,9 +161,10 @@ def run_engine(
             threads=threads,
             on_progress=Lines(stream),
         )
-        print(f"{engine.model} on {engine.url}, {num_parallel} slots. Ctrl-C ends it.", file=stream, flush=True)
+        slots = f"{num_parallel} slot{'s' if num_parallel > 1 else ''}"
+        print(f"{engine.model} on {engine.url}, {slots}. Ctrl-C ends it.", file=stream, flush=True)
         engine.wait()
-        raise EngineError(f"the engine on {engine.url} has ended by itself", "start it again: llmlab engine")
+        raise EngineError(f"the engine on {engine.url} has ended by itself", "Start it again: llmlab engine")
     except KeyboardInterrupt:
         return
     finally:

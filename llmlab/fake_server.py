@@ -97,7 +97,7 @@ class Request:
                 return
             await self.chat(body)
             return
-        page = None if self.missing() else self.pages().get(self.path)
+        page = None if self.missing() or self.path in self.figures.absent else self.pages().get(self.path)
         self.out.send_json({"error": "not found"} if page is None else page(), 404 if page is None else 200)
 
     def missing(self) -> bool:
@@ -135,7 +135,7 @@ class Request:
                 "model": name,
                 "size": self.figures.size_bytes,
                 "size_vram": self.figures.size_vram_bytes,
-                "digest": DIGEST,
+                "digest": DIGEST if name == self.figures.model else "0" * 64,
                 "context_length": window,
             }
             for name, window in [*names, *((other, 4096) for other in self.figures.other_loaded)]

@@ -404,6 +404,12 @@ async def test_what_the_window_does_to_the_plan_is_said(tmp_path: Path) -> None:
     assert {t.body["options"]["num_ctx"] for t in run.all_served} == {512}
 
 
+async def test_a_server_that_does_not_tell_what_is_loaded_is_measured_too(tmp_path: Path) -> None:
+    run = await bench(tmp_path, Figures(**FAST, absent=("/api/ps",)), "prompt_length", "users", sizes=(100,))
+    assert run.run.outcome == "ok" and run.run.num_ctx_loaded is None
+    assert "unloaded" not in run.err
+
+
 async def test_plain_tables_are_never_cut_or_wrapped(tmp_path: Path) -> None:
     run = await bench(tmp_path, Figures(**FAST), repeat=2)
     assert all(title in run.out for title in ("Prompt length", "Same prompt twice", "Several users", "Overflow"))

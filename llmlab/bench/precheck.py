@@ -12,17 +12,17 @@ LOW_MEMORY = 0.10
 
 async def check_machine(session: Session) -> None:
     """Other models in memory, battery, a busy CPU, low memory."""
-    loaded = {m.name for m in await session.client.loaded()} if session.ollama else set()
-    others = loaded - {session.model.name}
+    loaded = await session.loaded() or []
+    others = sorted(m.name for m in loaded if not session.is_ours(m))
     if others:
-        session.mark(f"another model is loaded: {', '.join(sorted(others))}")
+        session.mark(f"another model is loaded: {', '.join(others)}")
     if session.run.power == "battery":
         session.mark("this computer runs on battery: it may be slower than on mains")
     load = session.run.load_average
     if load is not None and load > BUSY_LOAD:
         session.mark(f"the CPU is busy: {format_percent(load)} before the run")
     memory = machine.memory()
-    to_load = 0 if session.model.name in loaded else session.model.size_bytes or 0
+    to_load = 0 if any(map(session.is_ours, loaded)) else session.model.size_bytes or 0
     if memory.available_bytes < max(LOW_MEMORY * memory.total_bytes, to_load):
         session.mark(f"memory is low: {memory.available_bytes / 2**30:.1f} GiB free")
 

@@ -200,9 +200,8 @@ async def play(session: Session, bench: Bench) -> None:
 
 async def keep_loaded(session: Session) -> None:
     """A model that went out of memory since is warmed up again, outside of every figure."""
-    if not session.ollama:
-        return
-    if not any(m.name == session.model.name for m in await session.client.loaded()):
+    loaded = await session.loaded()
+    if loaded is not None and not any(map(session.is_ours, loaded)):
         session.mark("the model was unloaded in mid-run (another client?); warmed up again")
         await warm_up(session)
 

@@ -15,9 +15,9 @@ from llmlab.bench.progress import Progress
 from llmlab.bench.prompts import Prompt, PromptMaker
 from llmlab.call import Call, Label, add_flag
 from llmlab.client.options import ChatOptions
-from llmlab.errors import LabError, Unreachable
+from llmlab.errors import LabError, ServerError, Unreachable
 from llmlab.messages import Message
-from llmlab.model import Model
+from llmlab.model import LoadedModel, Model
 from llmlab.run import Run
 from llmlab.tokens import calibrate, estimate_messages
 
@@ -183,11 +183,22 @@ class Session:
         if call.outcome == "ok" and call.cut is None:
             self.maker.lengths.learn(prompt.chars, call.prompt_tokens)
 
+    async def loaded(self) -> list[LoadedModel] | None:
+        """The models in memory; None where the server does not tell."""
+        if not self.ollama:
+            return None
+        try:
+            return await self.client.loaded()
+        except ServerError:
+            return None
+
+    def is_ours(self, loaded: LoadedModel) -> bool:
+        """Whether this is the model of the run, perhaps under another name."""
+        return loaded.name == self.model.name or (loaded.digest is not None and loaded.digest == self.model.digest)
+
     async def look(self) -> None:
         """Read the window that is really loaded; say where it is not the one asked, and where it changes."""
-        if not self.ollama:
-            return
-        loaded = next((m for m in await self.client.loaded() if m.name == self.model.name), None)
+        loaded = next(filter(self.is_ours, await self.loaded() or []), None)
         window = loaded.num_ctx if loaded else None
         if window and self.num_ctx_loaded and window != self.num_ctx_loaded:
             self.mark(

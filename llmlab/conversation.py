@@ -137,9 +137,13 @@ class Conversation:
                 async for piece in pieces:
                     yield piece
         except ServerError as error:
+            explained = self._explained(error, request)
             if not self._learn(error, request):
-                raise self._explained(error, request) from None
-            request = await self._request(question)
+                raise explained from None
+            try:
+                request = await self._request(question)
+            except Overflow:
+                raise explained from None
             stream = self.client.chat(request.messages, request.options, request.label)
             try:
                 async with aclosing(self._pieces(question, stream, request)) as pieces:
@@ -190,6 +194,8 @@ class Conversation:
         history = [*self.messages, question]
         if window is None:
             return self._build(tuple(history), None, None)
+        if window.notice and not self.answers and window.notice not in self._notes:
+            self._notes.append(window.notice)
         fitted = budget.fit(history, window.limit, self.estimator)
         if fitted.dropped and self.policy.on_overflow == "refuse":
             raise Overflow(

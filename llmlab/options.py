@@ -1,6 +1,7 @@
 """Every shared option once: flag, environment variable, default, help."""
 
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -181,7 +182,13 @@ def model_options(pairs: list[str] | None) -> dict[str, Any]:
         if key in ("num_ctx", "num_predict"):
             raise UsageError(f"-o {key} would bypass the budget", f"Use --{key.replace('_', '-')} {text}")
         try:
-            options[key] = json.loads(text, parse_constant=str)
-        except ValueError:
+            options[key] = json.loads(text, parse_constant=str, parse_float=_finite)
+        except (ValueError, RecursionError):
             options[key] = text
     return options
+
+
+def _finite(text: str) -> float | str:
+    """JSON knows no infinity, not even as 1e999."""
+    number = float(text)
+    return number if isfinite(number) else text

@@ -9,7 +9,8 @@ runs in a process of its own. All streams of a round start at once unless `--spr
 - gap error: the distance of two tokens as reported − as written, absolute.
 - CPU per token: the client process's CPU time of the round ÷ tokens received, requests and connections included.
 
-The last line of the output is the same as one JSON object.
+llmlab, aiohttp and the floor run on uvloop where there is one; httpx and the official client run as they come, on
+asyncio. The last line of the output is the same as one JSON object.
 """
 
 import argparse
@@ -32,6 +33,8 @@ HERE = Path(__file__).parent
 PATHS = {"ollama": "/api/chat", "openai": "/v1/chat/completions"}
 # Importing a client must not cost more than the client: what each one needs is imported by its own function.
 NEEDS = {"llmlab": "llmlab", "floor": "httptools", "aiohttp": "aiohttp", "httpx": "httpx", "ollama": "ollama"}
+
+AS_THEY_COME = ("httpx", "ollama")
 
 Seen = tuple[int, list[int]]  # when the request was sent, when each token arrived; nanoseconds
 
@@ -200,7 +203,8 @@ class Runner:
 def work(args: argparse.Namespace) -> None:
     """The child process: one round of one client; writes what it saw into the file `--report`."""
     runner = Runner(args.streams[0], args.spread_ms / 1000, args.tapped)
-    fast_run(CLIENTS[args.work](args.url, args.wire, runner))
+    run = asyncio.run if args.work in AS_THEY_COME else fast_run
+    run(CLIENTS[args.work](args.url, args.wire, runner))
     args.report.write_text(json.dumps({"seen": runner.seen, "cpu_ns": runner.cpu_ns}))
 
 

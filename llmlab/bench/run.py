@@ -190,6 +190,7 @@ async def play(session: Session, bench: Bench) -> None:
         session.limit_calls(max(sample_s(session, cell) for cell in session.plan.cells(experiment)))
         await EXPERIMENTS[experiment](session)
         note_slots(session)
+        await session.store.saved()
         if bench.out:
             with session.progress.aside():
                 print_table(experiment_table(session, experiment), bench.out)

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from statistics import median
 
 from llmlab.bench.lag import LoopLag, moves_a_figure
 from llmlab.bench.plan import PlannedCell
@@ -11,9 +10,6 @@ from llmlab.bench.prompts import Prompt
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
 from llmlab.bench.session import Answer, Session, quiet
 from llmlab.call import Call, Label, add_flag
-
-SHRUNK = 0.7
-"""Prompts are alike: one of which the server read less than this part of what it reads for one user alone was cut."""
 
 
 async def users(session: Session) -> None:
@@ -64,7 +60,7 @@ async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
     for end in ended:
         if isinstance(end, BaseException):
             raise end
-    answers = [judge_window(session, end) for end in ended if isinstance(end, Answer)]
+    answers = [end for end in ended if isinstance(end, Answer)]
     late = moves_a_figure(lag.worst_ns, [answer.call for answer in answers])
     return [flag_late(session, answer) for answer in answers] if late else [answer.call for answer in answers]
 
@@ -72,20 +68,6 @@ async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
 async def user(session: Session, barrier: asyncio.Event, prompt: Prompt, label: Label) -> Answer:
     await barrier.wait()
     return await session.ask(prompt.messages, label, num_predict=session.plan.users_predict)
-
-
-def judge_window(session: Session, answer: Answer) -> Answer:
-    """The answer, its call marked as cut where it read far less than a user who was alone: some servers split the
-    window among their slots."""
-    usual = median([c.prompt_tokens or 0 for c in session.measured("users", None, 1)] or [0])
-    call, read = answer.call, answer.call.prompt_tokens
-    if not read or read >= SHRUNK * usual:
-        return answer
-    session.mark(f"prompts were cut with {call.size} users: each had a smaller window than one user alone")
-    evidence = f"read {read:,} tokens where one user alone had {usual:,.0f}"
-    call = replace(call, cut="suspected", cut_evidence=evidence)
-    session.keep(call, answer.messages, answer.text)
-    return replace(answer, call=call)
 
 
 def flag_late(session: Session, answer: Answer) -> Call:

@@ -1,6 +1,7 @@
 """The stamping transport over real sockets: connections, their reuse, their ends, and the stamps."""
 
 import asyncio
+import contextlib
 import gzip
 import inspect
 import json
@@ -267,8 +268,10 @@ async def test_what_is_not_http_is_a_protocol_error(raw: bytes) -> None:
 class RawServer:
     """Writes fixed bytes once a request came, and leaves the connection open."""
 
-    def __init__(self, *parts: bytes) -> None:
+    def __init__(self, *parts: bytes, pause: bool = False) -> None:
         self._parts = parts
+        self._pause = pause
+        self._tasks: list[asyncio.Task[Any]] = []
         self.connections = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,19 +280,40 @@ class RawServer:
             for part in self._parts:
                 writer.write(part)
                 await writer.drain()
+                for _ in range(5 if self._pause else 0):
+                    # The client's event loop is ours too: let it read what came.
+                    await asyncio.sleep(0)
 
     async def __aenter__(self) -> str:
         self._server = await asyncio.start_server(self._quietly, "127.0.0.1", 0)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/"
 
     async def _quietly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.append(task)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             await self._serve(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+        writer.close()
 
     async def __aexit__(self, *error: object) -> None:
         self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks)
+
+
+async def test_bytes_that_come_one_by_one_are_no_end() -> None:
+    """A chunk's length may come before its data: the reader must not take that for the end of the body."""
+    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
+    raw = RawServer(*(whole[at : at + 1] for at in range(len(whole))), pause=True)
+    async with raw as url:
+        transport = StampingTransport()
+        for _ in range(2):
+            response = await transport.handle_async_request(httpx.Request("GET", url))
+            assert await response.aread() == b"abc"
+        assert raw.connections == 1
+        await transport.aclose()
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -13,15 +13,19 @@ from llmlab.client.exchange import Exchange
 class Connection(asyncio.Protocol):
     """Receives for the exchange in progress; tells its pool when it is idle and when it is gone."""
 
-    def __init__(self, clock: Callable[[], int], on_idle: "Callable[[Connection], None]") -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        on_idle: "Callable[[Connection], None]",
+        on_gone: "Callable[[Connection], None]",
+    ) -> None:
         self._clock = clock
         self._on_idle = on_idle
+        self._on_gone = on_gone
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._sending = False
-        self.on_gone: Callable[[Connection], None] = lambda connection: None
         self.closed = False
-        self.used = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -42,7 +46,6 @@ class Connection(asyncio.Protocol):
         """The response is complete."""
         self._exchange = None
         if reusable and not self._sending and not self.closed:
-            self.used = True
             self._on_idle(self)
         else:
             self.abort()
@@ -79,7 +82,7 @@ class Connection(asyncio.Protocol):
         if not exchange.status:
             exchange.still_head(len(data))
         waiter = exchange.waiter
-        if waiter is not None and exchange.status:
+        if waiter is not None and (exchange.chunks or exchange.complete or not exchange.has_head):
             exchange.waiter = None
             if not waiter.done():
                 waiter.set_result(None)
@@ -98,7 +101,7 @@ class Connection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.lost(error)
-        self.on_gone(self)
+        self._on_gone(self)
 
 
 def write_request(request: httpx.Request, body: bytes) -> bytes:

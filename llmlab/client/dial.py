@@ -88,7 +88,7 @@ def cause(error: Exception) -> str:
         return str(getattr(error, "verify_message", None) or error.reason or error)
     if isinstance(error, socket.gaierror):
         return str(error.strerror)
-    if isinstance(error, OSError) and error.errno:
+    if isinstance(error, OSError) and error.errno and not getattr(error, "winerror", None):
         return os.strerror(error.errno)
     return str(error)
 

@@ -3,6 +3,7 @@
 import base64
 import ipaddress
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,8 @@ class Door:
     ) -> httpx.Request:
         """A request for `path`; `headers` come on top of ours, which carry the secrets."""
         silence_s = self._timeout_s if silence_s is None else silence_s
-        limits = {"connect": CONNECT_S, "read": silence_s, "write": silence_s, "pool": None}
+        limit_s = silence_s if math.isfinite(silence_s) else None
+        limits = {"connect": CONNECT_S, "read": limit_s, "write": limit_s, "pool": None}
         return httpx.Request(
             method,
             self.url(path),
@@ -81,7 +83,12 @@ class Door:
             response.extensions["arrivals"] = reader
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
-            response.extensions["arrivals"] = InflatedArrivals(arrivals_of(response), encoding)
+            arrivals = arrivals_of(response)
+            try:
+                response.extensions["arrivals"] = InflatedArrivals(arrivals, encoding)
+            except httpx.DecodingError:
+                await arrivals.aclose()
+                raise
         return response
 
     async def read(self, response: httpx.Response) -> bytes:

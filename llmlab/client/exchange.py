@@ -33,7 +33,7 @@ class Exchange(httpx.AsyncByteStream):
         self.parse: Callable[[bytes], None] = self._parser.feed_data
         self.waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._chunks: list[Chunk] = []
+        self.chunks: list[Chunk] = []
         self._waiting_size = 0
         self._paused = False
         self._finishing = False
@@ -43,6 +43,7 @@ class Exchange(httpx.AsyncByteStream):
         self.sent_ns: int | None = None
         self.connect_ns: int | None = None
         self.status = 0
+        self.has_head = False  # whether the reader has status and headers, and waits for the body
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
         self.error: httpx.TransportError | None = None
@@ -112,7 +113,7 @@ class Exchange(httpx.AsyncByteStream):
     def on_body(self, data: bytes) -> None:
         if self.complete:
             return
-        self._chunks.append((self.stamp_ns, data))
+        self.chunks.append((self.stamp_ns, data))
         self._waiting_size += len(data)
         if self._waiting_size > HIGH_WATER and not self._paused:
             self._paused = True
@@ -133,13 +134,14 @@ class Exchange(httpx.AsyncByteStream):
         """Wait for status and headers."""
         while not self.status:
             await self.more()
+        self.has_head = True
         if self._is_head:
             self.on_message_complete()
 
     def more(self) -> asyncio.Future[None]:
         """A future, not a coroutine: one is awaited for every token."""
         waiter = self._loop.create_future()
-        if self._chunks or self.complete:
+        if self.chunks or self.complete:
             waiter.set_result(None)
         elif self.error is not None:
             waiter.set_exception(self.error)
@@ -148,7 +150,7 @@ class Exchange(httpx.AsyncByteStream):
         return waiter
 
     def take(self) -> list[Chunk]:
-        chunks, self._chunks = self._chunks, []
+        chunks, self.chunks = self.chunks, []
         self._waiting_size = 0
         if self._paused:
             self._paused = False
@@ -185,7 +187,7 @@ class Exchange(httpx.AsyncByteStream):
         if waiter is None or waiter.done():
             return
         self.waiter = None
-        if self._chunks or self.error is None:
+        if self.chunks or self.error is None:
             waiter.set_result(None)
         else:
             waiter.set_exception(self.error)

@@ -72,7 +72,7 @@ class Record:
         """Nothing more comes; the pieces that were held back until now."""
         held = self.deltas.rest(cut=self.done is None or self.done.reason == "length")
         if self.answer_ns is None and any(piece.kind == "content" for piece in held):
-            self.answer_ns = self.first_ns
+            self.answer_ns = self.last_ns if self.deltas.thinking else self.first_ns
         if self.end_ns is None:
             self.end_ns = stamp_ns
         return held

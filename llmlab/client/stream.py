@@ -102,8 +102,10 @@ class ChatStream:
                 raise error
             # Errors end the call, and are raised once the pieces before them have been read.
             try:
-                if self._arrivals is None or self._total_s is not None:
-                    await self._step()
+                if self._total_s is not None:
+                    await self._step_within(self._total_s)
+                elif self._arrivals is None:
+                    await self._open()
                 else:
                     await self._arrivals.more()
                     self._take(self._arrivals.take())
@@ -112,16 +114,16 @@ class ChatStream:
                 if self._arrivals is not None:
                     await self._arrivals.aclose()
                 raise
-            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
                 self._end_broken(error)
             except LabError as error:
                 self._end("error", error)
         return self._ready.popleft()
 
-    async def _step(self) -> None:
-        """Open the answer or take in what comes next, within the total limit where there is one."""
-        if self._deadline_s is None and self._total_s is not None:
-            self._deadline_s = asyncio.get_running_loop().time() + self._total_s
+    async def _step_within(self, total_s: float) -> None:
+        """Open the answer or take in what comes next, within the limit for the whole of it."""
+        if self._deadline_s is None:
+            self._deadline_s = asyncio.get_running_loop().time() + total_s
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 if self._arrivals is None:
@@ -130,7 +132,7 @@ class ChatStream:
                     await self._arrivals.more()
                     self._take(self._arrivals.take())
         except TimeoutError:
-            what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {self._total_s:g} s"
+            what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {total_s:g} s"
             self._end("timeout", ServerError(what, http_status=self._record.http_status))
 
     def _take(self, chunks: Sequence[Chunk]) -> None:

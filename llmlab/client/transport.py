@@ -93,7 +93,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
         """A new connection and what opening it took, TLS included, in nanoseconds."""
         scheme, host, port = origin
         started_ns = self._clock()
-        connection = Connection(self._clock, partial(self._put, origin))
+        connection = Connection(self._clock, partial(self._put, origin), partial(self._gone, origin))
         try:
             async with asyncio.timeout(timeout_s):
                 sock = await dial(host, port)
@@ -109,7 +109,6 @@ class StampingTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectTimeout("") from error
         except (OSError, UnicodeError) as error:
             raise httpx.ConnectError(cause(error)) from error
-        connection.on_gone = partial(self._gone, origin)
         self._all.add(connection)
         return connection, self._clock() - started_ns
 

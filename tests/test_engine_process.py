@@ -223,6 +223,18 @@ def test_without_llama_cpp_the_way_to_get_it_is_named(monkeypatch: pytest.Monkey
     assert caught.value.hint == 'Run: pip install "llmlab[engine]"'
 
 
+def test_a_library_that_llama_cpp_misses_is_named(
+    tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "xllamacpp"
+    fake.mkdir()
+    (fake / "__init__.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(EngineError, match=r"llama.cpp cannot be used here: libgomp\.so\.1") as caught:
+        Engine.start(cache=cache())
+    assert "apt install libgomp1" in str(caught.value.hint)
+
+
 def test_importing_the_engine_is_cheap() -> None:
     heavy = ("xllamacpp", "fastapi", "uvicorn", "httptools", "psutil", "platformdirs", "asyncio", "httpx")
     code = f"import sys, llmlab.engine; print([m for m in {heavy!r} if m in sys.modules])"

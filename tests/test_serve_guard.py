@@ -6,7 +6,8 @@ import pytest
 
 from llmlab.errors import UsageError
 from llmlab.serve.guard import Rules, serve_key
-from tests.serving import RawClient, asking, bench, sent, serving
+from tests.played import answer
+from tests.serving import RawClient, asking, bench, sent, serving, until
 
 PATHS = [
     ("GET", "/"),
@@ -187,3 +188,16 @@ async def test_silent_clients_are_closed(fake, monkeypatch):
             with pytest.raises(ConnectionResetError):
                 assert await client.rest() == b""
                 raise ConnectionResetError
+
+
+async def test_a_client_that_stops_reading_is_closed_and_frees_the_server(monkeypatch):
+    monkeypatch.setattr("llmlab.serve.connection.ClientConnection.stalled_s", 0.05)
+    flood = {"message": {"role": "assistant", "content": "x" * 60_000}, "done": False}
+    async with bench(answer({"repeat_forever": flood, "every_ms": 0})) as (upstream, service, _):
+        client = await RawClient.connect(service.url)
+        client.writer.transport.pause_reading()
+        await client.post("/api/chat", BODY)
+        await until(lambda: sent(upstream))
+        await sent(upstream)[0].left.wait()
+        await until(lambda: not len(service.attendance))
+        client.leave()

@@ -1,6 +1,7 @@
 """The recording proxies: bytes pass unchanged, every call is a row, errors keep the protocol's shape."""
 
 import asyncio
+import gzip
 import json
 import time
 
@@ -82,6 +83,25 @@ async def test_the_requests_bytes_pass_unchanged_with_a_fixed_set_of_headers():
             "host", "accept", "accept-encoding", "content-type", "user-agent", "content-length",
         }  # fmt: skip
         assert request.headers["host"] == f"127.0.0.1:{upstream.port}"
+
+
+async def test_an_answer_that_comes_compressed_although_nobody_asked_is_inflated(rows):
+    raw = json.dumps(DONE).encode() + b"\n"
+    squeezed = {"content-type": "application/x-ndjson", "content-encoding": "gzip"}
+    script = {**answer(), "headers": squeezed, "body": [{"hex": gzip.compress(raw).hex()}]}
+    async with bench(script) as (_, service, client):
+        response = await client.post("/api/chat", json=HI, headers={"accept-encoding": "identity"})
+        assert "content-encoding" not in response.headers
+        assert response.content == raw
+        assert [row["output_tokens"] for row in await saved_calls(service, rows)] == [40]
+
+
+async def test_many_first_calls_ask_once_what_must_be_known(rows):
+    async with bench(*(answer("a", done_line()) for _ in range(20)), max_parallel=20) as (upstream, service, client):
+        await asyncio.gather(*(client.post("/api/chat", json=HI) for _ in range(20)))
+        assert len(await saved_calls(service, rows)) == 20
+        assert all(row["num_ctx_loaded"] == 4096 for row in rows("select num_ctx_loaded from calls"))
+        assert len(sent(upstream, "/api/ps")) <= 3
 
 
 async def test_pieces_pass_as_they_come():
@@ -451,6 +471,7 @@ async def test_what_cannot_fit_is_refused_before_it_is_sent(rows):
             assert response.status_code == 413
             assert "tokens" in response.json()["error"]
             assert fake.served == []
+            assert "x-llmlab-call" not in response.headers
             assert await saved_calls(service, rows) == []
 
 

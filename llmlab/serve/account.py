@@ -33,6 +33,11 @@ class Account:
         self._place = 0
         self._alone: bool | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the server has been asked, so that there is or will be a row."""
+        return self._place > 0
+
     def begin(self, prepared: Prepared, request: httpx.Request) -> None:
         """The request is about to be sent (for the second time, where the first was refused)."""
         self.prepared, self._request = prepared, request

@@ -99,6 +99,7 @@ class Guard:
         self.max_body_bytes = max_body_bytes
         self.body_timeout_s = body_timeout_s
         self._key = rules.key.encode() if rules.key else None
+        self._known_host = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -125,7 +126,7 @@ class Guard:
 
     def _refusal(self, scope: Scope, origin: str | None) -> Problem | None:
         hosts = headers_named(scope, b"host")
-        if len(hosts) != 1 or not self.rules.host_allowed(hosts[0]):
+        if len(hosts) != 1 or not self._host_allowed(hosts[0]):
             shown = hosts[0] if hosts else ""
             return Problem(
                 403, f"this server is not called {shown!r}", "Ask it by its address, or start it with --allow-host NAME"
@@ -140,6 +141,14 @@ class Guard:
         if site in ("cross-site", "same-site") and not visited:
             return Problem(403, "pages of another origin may not ask this server", "List it with --origin URL")
         return None
+
+    def _host_allowed(self, host: str) -> bool:
+        """Most requests name the server as the one before did."""
+        if host != self._known_host:
+            if not self.rules.host_allowed(host):
+                return False
+            self._known_host = host
+        return True
 
     def _unauthorised(self, scope: Scope) -> Problem | None:
         if self._key is None or _is_open(scope):

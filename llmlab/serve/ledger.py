@@ -40,7 +40,7 @@ class Known:
     model: Model
     pairs: list[tuple[int, int]]
     read_s: float
-    windows: dict[int | None, "Loaded"] = field(default_factory=dict)
+    windows: dict[int | None, Loaded] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.ratio = calibrate(self.pairs)
@@ -48,6 +48,12 @@ class Known:
     @property
     def estimator(self) -> Estimator:
         return Estimator(self.ratio)
+
+    def remember_window(self, num_ctx: int | None, loaded: Loaded) -> None:
+        """Note the window that a request for `num_ctx` really got."""
+        if len(self.windows) >= MOST_WINDOWS:
+            self.windows.clear()
+        self.windows[num_ctx] = loaded
 
     def learn(self, call: Call) -> None:
         """Calibrate by a call that the server did not cut."""
@@ -87,6 +93,7 @@ class Ledger:
         self._clock = clock
         self._known: dict[str, Known] = {}
         self._seq = 0
+        self._asking = asyncio.Lock()
         self._work: set[asyncio.Task[None]] = set()
         self._remember(target.model)
 
@@ -94,10 +101,15 @@ class Ledger:
 
     async def known(self, name: str) -> Known:
         """What is known of the model `name`; asks the server where that is not fresh. Raises what the client raises."""
+        known = self._fresh(name)
+        if known is not None:
+            return known
+        async with self._asking:  # many calls may end at once: one of them asks
+            return self._fresh(name) or self._remember(await self.target.client.model(name), name)
+
+    def _fresh(self, name: str) -> Known | None:
         known = self._known.get(name)
-        if known is None or self._clock() - known.read_s > FRESH_S:
-            known = self._remember(await self.target.client.model(name), name)
-        return known
+        return known if known is not None and self._clock() - known.read_s <= FRESH_S else None
 
     def remembered(self, name: str) -> Known | None:
         """What is known of the model `name`, without asking."""
@@ -106,10 +118,9 @@ class Ledger:
     async def window(self, known: Known, num_ctx: int | None = None) -> int | None:
         """The window the server really has for a model asked with `num_ctx`, in tokens; None where it does not tell."""
         if not self.window_is_fresh(known, num_ctx):
-            tokens = await self._read_window(known.model.name)
-            if len(known.windows) >= MOST_WINDOWS:
-                known.windows.clear()
-            known.windows[num_ctx] = Loaded(tokens, self._clock())
+            async with self._asking:
+                if not self.window_is_fresh(known, num_ctx):
+                    known.remember_window(num_ctx, Loaded(await self._read_window(known.model.name), self._clock()))
         return known.windows[num_ctx].tokens
 
     def window_is_fresh(self, known: Known, num_ctx: int | None) -> bool:

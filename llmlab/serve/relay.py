@@ -34,8 +34,10 @@ class Relay:
 
     @property
     def headers(self) -> Headers:
-        """What is known of the call when its answer begins."""
+        """What is known of the call when its answer begins; nothing where no call was made."""
         account = self.account
+        if not account.begun:
+            return []
         headers: Headers = [(b"x-llmlab-call", account.id.encode())]
         if account.prepared.fit is not None:
             headers.append((b"x-llmlab-dropped", str(account.prepared.dropped).encode()))
@@ -65,6 +67,7 @@ class Relay:
                 raise Cut from error
             raise
         finally:
+            account.close("error")  # where nothing above has ended it, the fault is our own
             if account.arrivals is not None:
                 await account.arrivals.aclose()
 

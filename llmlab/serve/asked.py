@@ -7,7 +7,7 @@ from typing import Any
 
 from llmlab.client.ollama import OllamaWire
 from llmlab.client.openai import OpenAIWire
-from  import Wire
+from llmlab.client.wire import Wire
 from llmlab.messages import Message
 from llmlab.serve.problem import Problem
 

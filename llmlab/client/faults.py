@@ -1,11 +1,12 @@
 """Errors for people out of what a transport raised or a server answered."""
 
+import base64
 import email.utils
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import httpx
 
@@ -34,8 +35,7 @@ class Faults:
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.shown = server.shown
-        secrets = [server.key, *(server.user_info or ())[1:]]
-        self._secrets = [secret for secret in secrets if secret]
+        self._secrets = sorted(forms_of_secrets(server), key=len, reverse=True)
 
     def scrub(self, text: str) -> str:
         """`text` without the secrets: servers like to repeat a wrong key."""
@@ -81,7 +81,8 @@ class Faults:
         try:
             target = urljoin(f"{self._server.url}{path}", response.headers.get("location", ""))
             parts = urlsplit(target)
-            base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.removesuffix(path)}".rstrip("/")
+            place = f"{parts.netloc.rpartition('@')[2]}{parts.path.removesuffix(path)}"
+            base = self.scrub(f"{parts.scheme}://{place}".rstrip("/"))
         except ValueError:
             base = ""
         return ServerError(
@@ -106,7 +107,7 @@ class Faults:
         elif body is None and status == 404:
             what, hint = f"{self.shown} did not answer like {path} (404: {text[:80]})", "Check the address"
         else:
-            words = text if body is None else said(body)
+            words = self.scrub(text if body is None else said(body))  # JSON may have hidden a secret behind escapes
             what = f"{self.shown} answered {status}{': ' + words if words else ' without a word'}"
             if status == 403 and not words:
                 hint = "The server refuses this Host or Origin: allow it with OLLAMA_ORIGINS on the server"
@@ -137,6 +138,16 @@ class Faults:
         if status in (429, 503):
             return "Try again later"
         return f"Get it with: ollama pull {model}" if status == 404 and model is not None else None
+
+
+def forms_of_secrets(server: "Server") -> set[str]:
+    """What a server could repeat of what it was sent: key, password or token, as they are, in a URL, in Base64."""
+    name, password = server.user_info or ("", "")
+    pair = base64.b64encode(f"{name}:{password}".encode()).decode() if server.user_info else ""
+    proxy = unquote(urlsplit(server.proxy).password or "") if server.proxy else ""
+    plain = filter(None, (server.key, password or name, proxy))
+    forms = {form for secret in plain for form in (secret, quote(secret), quote(secret, safe=""))}
+    return forms | ({pair, pair.rstrip("=")} if pair else set())
 
 
 def unknown_model(name: str, shown: str, there: Sequence[str], *, ollama: bool, body: object = None) -> ServerError:

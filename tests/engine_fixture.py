@@ -3,8 +3,9 @@
 Import the fixture where it is needed, `from engine_fixture import engine`, and mark the tests with `engine`.
 """
 
+import atexit
+import functools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,15 @@ def cache() -> Path | None:
     return Path(folder) if folder else None
 
 
+@functools.cache
+def shared() -> Engine:
+    """One engine for all modules: pytest would set an imported fixture up once for each module that imports it."""
+    running = Engine.start(cache=cache(), num_parallel=2, max_queue=2, threads=1, num_ctx=1024)
+    atexit.register(running.stop)
+    return running
+
+
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Engine:
     """A running engine with `url` and `model`: two slots, a queue of two, one thread, 1,024 tokens loaded."""
-    with Engine.start(cache=cache(), num_parallel=2, max_queue=2, threads=1, num_ctx=1024) as running:
-        yield running
+    return shared()

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from engine_captures import LONG, ONE_LONG, captures, conversation, user
+from engine_captures import LONG, ONE_LONG, captures, conversation, harbour, user
 from engine_fixture import engine
 
 from llmlab.engine import Engine
@@ -16,6 +16,8 @@ pytestmark = pytest.mark.engine
 
 COLOURS = [user("Name three primary colours.")]
 DRAGON = [user("Write a very long story about a dragon, at least 2000 words.")]
+# Fills most of a window of 256.
+FILLING = [user(harbour(0, 7) + " Go on with this story for a long time.")]
 
 
 class Asker:
@@ -106,14 +108,15 @@ def test_one_message_that_is_too_long_is_cut_to_half(ask: Asker) -> None:
 def test_shift_false_ends_with_the_window(ask: Asker) -> None:
     refused = ask.chat(ONE_LONG, shift=False, options={"num_ctx": 512})
     assert refused.status_code == 400 and "longer than the context length" in refused.json()["error"]
-    answer = ask.chat(DRAGON, 600, shift=False, options={"num_ctx": 256}).json()
-    assert (answer["prompt_eval_count"], answer["eval_count"], answer["done_reason"]) == (27, 229, "length")
+    answer = ask.chat(FILLING, 600, shift=False, options={"num_ctx": 256}).json()
+    assert answer["prompt_eval_count"] + answer["eval_count"] == 256
+    assert answer["done_reason"] == "length"
 
 
 def test_an_answer_goes_on_past_the_window(ask: Asker) -> None:
-    answer = ask.chat(DRAGON, 300, options={"num_ctx": 256, "repeat_penalty": 1.1}).json()
+    answer = ask.chat(FILLING, 80, options={"num_ctx": 256}).json()
     assert answer["prompt_eval_count"] + answer["eval_count"] > 256
-    assert answer["done_reason"] in ("length", "stop")
+    assert (answer["eval_count"], answer["done_reason"]) == (80, "length")
 
 
 def test_a_change_of_window_loads_anew_and_is_shown(ask: Asker) -> None:

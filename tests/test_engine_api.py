@@ -248,7 +248,7 @@ def figures(last: Any) -> Any:
 RECORDED = """
 02_warm 05a_unknown_chat 05b_unknown_generate 05c_unknown_show 05d_unknown_openai 05e_no_model 06a_malformed
 06b_malformed2 06c_empty_body 06d_wrong_type 06e_empty_messages 06f_no_messages_key 06g_generate_empty_prompt
-06h_openai_malformed 06i_openai_empty_messages 06j_bad_option_type 06k_unknown_option 06l_bad_role
+06h_openai_malformed 06i_openai_empty_messages 06j_bad_option_type
 06m_unknown_path 06n_get_chat 06o_root 07a_num_predict5 07c_num_predict1 07e_generate_num_predict5
 09b_generate_stream_false 09c_generate_stream 10_show 10_version 11a_ctx_16384 11b_ps_after
 12a_openai_stream_usage 12b_openai_stream_nousage 12c_openai_nostream 16a_keep_alive_0 16b_ps 16c_keep_alive_-1

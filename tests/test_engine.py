@@ -124,7 +124,6 @@ def test_a_change_of_window_loads_anew_and_is_shown(ask: Asker) -> None:
     reloaded = ask.chat(COLOURS, options={"num_ctx": 300 + 256}).json()
     assert ask.loaded()["context_length"] == 768
     again = ask.chat(COLOURS, options={"num_ctx": 700}).json()
-    assert again["load_duration"] < reloaded["load_duration"] / 4
     assert reloaded["prompt_eval_cached_count"] == 0 and again["prompt_eval_cached_count"] == 13
     assert ask.chat(COLOURS).status_code == 200
     assert ask.loaded()["context_length"] == 1024  # the engine's own, for requests that name none

@@ -12,6 +12,7 @@ from llmlab.engine import default_weights
 from llmlab.engine.body import Body
 from llmlab.engine.card import Card
 from llmlab.engine.desk import Desk
+from llmlab.engine.gguf import read_header
 from llmlab.engine.order import chat_order, generate_order, openai_order
 from llmlab.engine.progress import silent
 from llmlab.engine.reply import Reply
@@ -40,7 +41,7 @@ TEMPLATE = """
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
     path = default_weights(cache(), silent)
-    card = Card(path, "thinker:latest", 256, TEMPLATE, "0" * 64)
+    card = Card(path, read_header(path), "thinker:latest", 256, TEMPLATE)
 
     async def load(n_ctx: int) -> Runner:
         return await Runner.start(gguf=str(path), n_ctx=n_ctx, slots=1, threads=1, template=TEMPLATE)

@@ -5,14 +5,13 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from llmlab.engine.gguf import Header, read_header
 from llmlab.engine.runner import Runner
 from llmlab.engine.weights import SMOLLM2
-from llmlab.engine.window import DEFAULT_TOKENS, padded
+from llmlab.engine.window import padded
 
 # Plain ChatML, as Ollama renders SmolLM2 with its own template language: the same counts, no default system prompt.
 CHATML = (
@@ -24,32 +23,27 @@ FAR_FUTURE = "2318-01-01T00:00:00Z"
 
 @dataclass
 class Card:
-    """One model file under one name; the header is read and the digest made when first asked for.
+    """One model file under one name.
 
     `num_ctx` is the window of requests that name none; `template` replaces the model's own where given.
     """
 
     path: Path
+    header: Header
     name: str
-    num_ctx: int = DEFAULT_TOKENS
+    num_ctx: int
     template: str | None = None
     known_digest: str | None = None
 
     @classmethod
     def of_default(cls, path: Path, num_ctx: int) -> "Card":
-        return cls(path, SMOLLM2.name, num_ctx, CHATML, SMOLLM2.sha256)
+        return cls(path, read_header(path), SMOLLM2.name, num_ctx, CHATML, SMOLLM2.sha256)
 
     @classmethod
     def of_file(cls, path: Path, num_ctx: int) -> "Card":
         header = read_header(path)
         blob = re.fullmatch(r"sha256[-:]([0-9a-f]{64})", path.name)
-        card = cls(path, name_of(header, path), num_ctx, known_digest=blob[1] if blob else None)
-        card.__dict__["header"] = header
-        return card
-
-    @cached_property
-    def header(self) -> Header:
-        return read_header(self.path)
+        return cls(path, header, name_of(header, path), num_ctx, known_digest=blob[1] if blob else None)
 
     def is_called(self, name: str) -> bool:
         return with_tag(name) == with_tag(self.name)

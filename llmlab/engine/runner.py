@@ -18,7 +18,7 @@ from llmlab.errors import EngineError, one_line
 class Runner:
     """A loaded model: `n_ctx` tokens in each of its slots, `gpu` whether it may sit in a GPU's memory.
 
-    `props` is what the worker says of itself; `broken` is set once it has let a request down.
+    `broken` is set once it has let a request down.
     """
 
     def __init__(self, process: Process, errors: IO[bytes], link: Link, plan: Plan, *, gpu: bool) -> None:
@@ -28,7 +28,6 @@ class Runner:
         self.plan = plan
         self.gpu = gpu
         self.n_ctx = plan.n_ctx
-        self.props: dict[str, Any] = {}
         self.slots = asyncio.Semaphore(plan.slots)
         self.broken = False
 
@@ -49,8 +48,7 @@ class Runner:
             address = urlsplit(answer["address"])
             link = Link(str(address.hostname), int(address.port or 0), plan.key)
             runner = cls(process, errors, link, plan, gpu=bool(answer["gpu"]))
-            runner.props = await link.ask("/props")
-            runner.n_ctx = runner.props["default_generation_settings"]["n_ctx"]
+            runner.n_ctx = (await link.ask("/props"))["default_generation_settings"]["n_ctx"]
         except BaseException:
             kill(process)
             errors.close()

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-DEFAULT_TOKENS = 4096
 STEP_TOKENS = 256
 KEPT_AT_FRONT = 4
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from llmlab.budget import DEFAULT_NUM_CTX
-from llmlab.call import Call, Label, utc_now
+from llmlab.call import Call, Label, has_flag, utc_now
 from llmlab.chat.screen import Screen
 from llmlab.client import ChatOptions, Piece
 from llmlab.conversation import Answer, Conversation, Policy
 from llmlab.errors import Exit, UsageError
+from llmlab.figures import format_seconds
 from llmlab.messages import Message
 from llmlab.printable import json_text
 from llmlab.run import Run
@@ -219,8 +220,11 @@ def endings(answer: Answer, num_predict: int | None) -> Iterator[str]:
         yield "stopped: the window is full; a larger --num-ctx, or fewer pins, leaves more room"
     elif call.done_reason == "repeat":
         yield "stopped: the model had come to repeat itself"
-    if "buffered" in (call.flags or ""):
+    if has_flag(call, "buffered"):
         yield "the stream looks buffered by a proxy: the time to first token is not the model's"
+    if has_flag(call, "slow_connect"):
+        opening = format_seconds((call.connect_ns or 0) / 1e9)
+        yield f"connecting to this very machine took {opening}; 127.0.0.1 may be quicker than localhost"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from llmlab.engine.child import command, detached
-from llmlab.engine.link import Link
+from llmlab.engine.link import Broken, Link, Refused
 from llmlab.engine.worker import Plan
 from llmlab.errors import EngineError, one_line
 
@@ -49,6 +49,9 @@ class Runner:
             link = Link(str(address.hostname), int(address.port or 0), plan.key)
             runner = cls(process, errors, link, plan, gpu=bool(answer["gpu"]))
             runner.n_ctx = (await link.ask("/props"))["default_generation_settings"]["n_ctx"]
+        except (Broken, Refused) as error:
+            kill(process)
+            raise failure(gguf, await process.wait(), {}, errors) from error
         except BaseException:
             kill(process)
             errors.close()

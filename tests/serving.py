@@ -38,14 +38,14 @@ def openai_pages(window: int = 4096) -> list[Response]:
 
 @asynccontextmanager
 async def serving(
-    upstream: str, *, host: str = "", timeout_s: float = 600.0, **settings: Any
+    upstream: str, *, timeout_s: float = 600.0, tell: Callable[[str], None] | None = None, **settings: Any
 ) -> AsyncIterator[Service]:
-    """llmlab in front of `upstream`; streams are cut at once when it stops."""
+    """llmlab in front of `upstream`; streams are cut at once when it stops. Its lines go to `tell`, if there is one."""
     asked = ServeSettings(
         **{"choice": Choice(host=upstream, timeout_s=timeout_s), "port": 0, "grace_s": 0.0, **settings}
     )
     lines: list[str] = []
-    async with opened(asked, lines.append) as service:
+    async with opened(asked, tell or lines.append) as service:
         yield service
     assert not [line for line in lines if "fault of llmlab" in line]
 

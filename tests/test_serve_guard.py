@@ -149,13 +149,22 @@ def test_loopback_needs_none(host):
 
 
 @pytest.mark.parametrize("path", ["/chat", "/api/chat", "/v1/chat/completions", "/api/embed"])
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_that_is_too_large_is_a_413(path, chunked, fake):
+async def test_a_body_of_ten_megabytes_is_a_413_that_the_client_reads(path, fake):
+    async with serving(fake.url) as service, asking(service) as client:
+        response = await client.post(path, content=b"x" * 10_000_000)
+        assert response.status_code == 413
+        assert response.json()["error"]
+        assert (await client.get("/healthz")).status_code == 200
+        assert fake.served == []
+
+
+@pytest.mark.parametrize("head", ["Transfer-Encoding: chunked", "Content-Length: 10000000000"])
+async def test_a_body_without_an_end_is_a_413_and_the_connection_ends(head, fake, monkeypatch):
+    monkeypatch.setattr("llmlab.serve.guard.MOST_FORGOTTEN_BYTES", 1000)
     async with serving(fake.url, max_body_bytes=1000) as service:
         client = await RawClient.connect(service.url)
-        head = "Transfer-Encoding: chunked" if chunked else "Content-Length: 10000000"
-        client.writer.write(f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
-        client.writer.write(b"800\r\n" + b"x" * 2048 + b"\r\n" if chunked else b"x" * 2048)
+        client.writer.write(f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
+        client.writer.write(b"800\r\n" + b"x" * 2048 + b"\r\n" if "chunked" in head else b"x" * 2048)
         answer = await client.rest()
         assert b" 413 " in answer.split(b"\r\n")[0]
         assert b"1,000 bytes" in answer
@@ -201,3 +210,27 @@ async def test_a_client_that_stops_reading_is_closed_and_frees_the_server(monkey
         await sent(upstream)[0].left.wait()
         await until(lambda: not len(service.attendance))
         client.leave()
+
+
+async def test_no_secret_of_the_servers_address_gets_out(fake, rows, monkeypatch, tmp_path):
+    monkeypatch.setenv("LLMLAB_API_KEY", "k3y-word")
+    address = fake.url.replace("http://", "http://tester:s3cret@")
+    lines = []
+    async with serving(address, tell=lines.append) as service, asking(service) as client:
+        seen = [await client.get("/info"), await client.get("/metrics")]
+        seen.append(await client.post("/chat", json={"message": "hi", "model": "nosuch"}))
+        seen.append(await client.post("/api/chat", json={**BODY, "model": "nosuch"}))
+        service.greet()
+    assert [response.status_code for response in seen] == [200, 200, 404, 404]
+    assert "tester:***@" in "".join(lines)
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("lab.db*"))
+    for text in (*lines, *(response.text for response in seen), stored.decode("latin-1")):
+        assert "s3cret" not in text
+        assert "k3y-word" not in text
+
+
+async def test_a_proxy_of_the_environment_is_not_in_the_way_of_loopback(fake, monkeypatch):
+    for name in ("HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with serving(fake.url) as service, asking(service) as client:
+        assert (await client.get("/api/tags")).status_code == 200

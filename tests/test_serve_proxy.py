@@ -463,6 +463,19 @@ async def test_a_refusal_for_length_is_fitted_once_more():
         assert len(second) < len(first) < len(body["messages"])
 
 
+async def test_a_window_smaller_than_asked_is_remembered():
+    counts = {"error": {"message": "too long", "n_prompt_tokens": 600, "n_ctx": 512}}
+    script = [refusal(400, {"error": json.dumps(counts)}), answer("ok", done_line()), answer("ok", done_line())]
+    async with bench(*script, pages=ollama_pages(loaded=512), budget=True) as (upstream, service, client):
+        body = {**HI, "messages": [*TURNS, ASKED], "options": {"num_ctx": 4096}}
+        for _ in range(2):
+            assert (await client.post("/api/chat", json=body)).status_code == 200
+            await service.ledger.settle()
+        asked = [request.json for request in sent(upstream)]
+        assert [len(a["messages"]) < len(body["messages"]) for a in asked] == [False, True, True]
+        assert [a["options"]["num_ctx"] for a in asked] == [4096, 4096, 4096]
+
+
 async def test_what_cannot_fit_is_refused_before_it_is_sent(rows):
     with FakeServer(Figures(**QUICK)) as fake:
         async with serving(fake.url, budget=True) as service, asking(service) as client:

@@ -12,7 +12,7 @@ from llmlab.client.arrivals import Arrivals, Chunk
 from llmlab.client.record import Record
 from llmlab.errors import LabError
 from llmlab.serve.asked import Asked
-from llmlab.serve.fitting import Prepared
+from llmlab.serve.fitting import Prepared, as_it_came
 from llmlab.serve.ledger import Known, Ledger
 from llmlab.tokens import estimate_messages
 
@@ -22,7 +22,7 @@ class Account:
 
     def __init__(self, ledger: Ledger, asked: Asked) -> None:
         self.id = new_id()
-        self.prepared = Prepared(asked.raw, asked.messages, asked.num_ctx)
+        self.prepared = as_it_came(asked)
         self.arrivals: Arrivals | None = None
         self.record = Record(asked.protocol.wire(), Label())
         self.call: Call | None = None
@@ -100,7 +100,7 @@ class Account:
             outcome=outcome,
             error=None if error is None else str(error),
             messages=self.prepared.messages,
-            num_ctx=self._num_ctx,
+            num_ctx=self.prepared.num_ctx,
             alone=bool(self._alone) and not record.in_flight,
             loopback=client.door.loopback,
         )
@@ -121,13 +121,6 @@ class Account:
         self.call = self._judged(call, self._ledger.remembered(asked.model))
         self._ledger.metrics.count(asked.protocol.path, self.call)
         self._save(self.call)
-
-    @property
-    def _num_ctx(self) -> int | None:
-        """The window asked for, as it was sent."""
-        if not self._asked.protocol.ollama:
-            return None
-        return self.prepared.window if self.prepared.fit is not None else self._asked.num_ctx
 
     def looks_too_long(self) -> bool:
         """Whether the prompt, by the estimate, is longer than the window it goes into."""

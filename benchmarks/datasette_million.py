@@ -8,6 +8,7 @@ facets to suggest takes most of its time; `llmlab browse` leaves that out.
 """
 
 import argparse
+import json
 import socket
 import statistics
 import subprocess
@@ -52,10 +53,13 @@ def main() -> None:
             **{f"query {name}": f"/{name}" for name in QUERIES},
             "table of calls": "/calls",
         }
+        found: dict[str, dict[str, float]] = {}
         for name, path in pages.items():
             first_s, *rest_s = [seconds(base + path) for _ in range(options.rounds + 1)]
             median_s, worst_s = statistics.median(rest_s), max(rest_s)
+            found[name] = {"first_s": first_s, "median_s": median_s, "worst_s": worst_s}
             print(f"{name:38} first {first_s:.2f} s, median {median_s:.2f} s, worst {worst_s:.2f} s")
+        print(json.dumps(found))
     finally:
         server.terminate()
         server.wait()

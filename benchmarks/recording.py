@@ -5,11 +5,12 @@
 The floor is sqlite3 alone: the same rows, ready as tuples, in transactions of the same size. Three ways to record:
 `burst` queues all calls and waits once, as fast as the writer goes; `one by one` waits for each call to be durable, as
 a conversation does; `on the loop` is what `add` itself takes, which is all that a running stream can feel.
-Figures are medians of `--rounds` rounds; every round has a file of its own.
+Figures are medians of `--rounds` rounds; every round has a file of its own. The last line is the same as JSON.
 """
 
 import argparse
 import asyncio
+import json
 import statistics
 import tempfile
 import time
@@ -45,10 +46,13 @@ def main() -> None:
         for name, way in ways.items():
             with tempfile.TemporaryDirectory() as folder:
                 found[name].append(way(Path(folder) / "lab.db"))
-    for name, rounds in found.items():
-        figures = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+    medians = {
+        name: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]} for name, rounds in found.items()
+    }
+    for name, figures in medians.items():
         print(f"{name:22}", ", ".join(f"{value:8.1f} {key}" for key, value in figures.items()))
     print("targets: 200 µs a call, none of it on the event loop; 500 bytes a call on disk")
+    print(json.dumps(medians))
 
 
 def typical_calls(count: int, run: Run) -> list[Call]:

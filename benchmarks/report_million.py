@@ -8,6 +8,7 @@ waits for them, each format `--rounds` times.
 """
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -42,11 +43,14 @@ def main() -> None:
     with Store.read(options.db) as store:
         (calls, runs), *_ = store.db.execute("select (select count(*) from calls), (select count(*) from runs)")
     print(f"{calls:,} calls in {runs:,} runs, {options.db.stat().st_size / 2**20:.0f} MiB; target {TARGET_S} s")
+    found: dict[str, dict[str, float]] = {}
     for words in ([], ["laptop", "desktop"]):
         for form in ("table", "json", "csv", "md"):
             times_s = [report(options.db, form, words) for _ in range(options.rounds)]
             name = " ".join(["llmlab report", *words, "--format", form])
-            print(f"{name:44} median {statistics.median(times_s):.2f} s, worst {max(times_s):.2f} s")
+            found[name] = {"median_s": statistics.median(times_s), "worst_s": max(times_s)}
+            print(f"{name:44} median {found[name]['median_s']:.2f} s, worst {found[name]['worst_s']:.2f} s")
+    print(json.dumps(found))
 
 
 def report(db: Path, form: str, words: list[str]) -> float:

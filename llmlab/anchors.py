@@ -43,7 +43,7 @@ def _drifts(times: Sequence[float]) -> bool:
 def _series(calls: Sequence[Call]) -> list[list[float]]:
     """The anchors' waits and times per output token in the order of the run, each if there are at least three."""
     anchors = [c for c in calls if c.purpose == "anchor" and c.outcome == "ok" and not has_flag(c, "reloaded")]
-    anchors.sort(key=lambda c: (c.started_utc, c.seq or 0, c.id))
+    anchors.sort(key=lambda c: (c.seq or 0, c.started_utc, c.id))  # a clock may be set back in mid-run
     found = [_values(anchors, _wait_ns), _values(anchors, _ns_per_token)]
     return [times for times in found if len(times) >= 3]
 

@@ -80,7 +80,7 @@ def cells(calls: Iterable[Call]) -> list[Cell]:
     A cell nobody finished (only cancelled calls, or bursts that stopped half-way) is not there.
     """
     measured = [c for c in calls if c.purpose == "measured" and c.experiment and c.outcome != "cancelled"]
-    measured.sort(key=lambda c: (_order(c), c.started_utc, c.seq or 0, c.id))
+    measured.sort(key=lambda c: (_order(c), c.seq or 0, c.started_utc, c.id))  # a clock may be set back in mid-run
     found = (_cell(list(group)) for _, group in groupby(measured, key=_order))
     return [cell for cell in found if cell.n or cell.failed or cell.refused]
 

@@ -85,7 +85,8 @@ class PlayedServer:
     `sleep_ms`, `burst` (steps in one write), `repeat_line` (one content line of `size` characters), `numbered_lines`
     (`times` lines of `content` with {n} replaced), `repeat_forever` (an object every `every_ms`), `wait` (an
     asyncio.Event), `call` (a function, before the next step). `end`: `ok`, `close` (no last chunk), `reset`.
-    `drop_connection_without_response` reads the request and closes. `always` keeps a response in its queue.
+    `drop_connection_without_response` reads the request and closes; `hang_up` closes without a word after a whole
+    answer, as a server does that restarts. `always` keeps a response in its queue.
     `plain` answers without chunked encoding: `length` (Content-Length) or `eof` (until the connection closes).
     What no queue answers gets 404. `requests` are those received, `connections` the number of those opened, `answered`
     the number of responses played to their end.
@@ -251,7 +252,7 @@ class Sender:
         if self._plain != "length":
             self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
-        return True
+        return not self._response.get("hang_up")
 
     async def _write(self, data: bytes) -> None:
         if not data:

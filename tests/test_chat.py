@@ -65,7 +65,8 @@ def test_text_is_stored_only_when_asked(lab, fake, rows):
 
 
 def test_model_options_and_system_prompt_are_sent(lab, fake, rows):
-    lab("chat", "hi", "--host", fake.url, "-n", "8", "-s", "Be brief.", "-o", "temperature", "0", "-o", "seed=7", "--keep-text")
+    options = ("-n", "8", "-s", "Be brief.", "-o", "temperature", "0", "-o", "seed=7")
+    lab("chat", "hi", "--host", fake.url, "--keep-text", *options)
     (text,) = rows("select prompt_json from texts")
     assert json.loads(text["prompt_json"])[0] == {"role": "system", "content": "Be brief."}
     (run,) = rows("select options_json from runs")
@@ -104,7 +105,9 @@ def test_unknown_model_names_the_models_there_are(lab, fake):
     assert fake.model in result.stderr
 
 
-@pytest.mark.parametrize(("fault", "outcome"), [("die", "incomplete"), ("error_line", "error"), ("no_done", "incomplete")])
+@pytest.mark.parametrize(
+    ("fault", "outcome"), [("die", "incomplete"), ("error_line", "error"), ("no_done", "incomplete")]
+)
 def test_an_answer_that_breaks_off_is_an_error_with_its_row(lab, rows, fault, outcome):
     with FakeServer(Figures(**QUICK, fault=fault)) as fake:
         result = lab("chat", "hi", "--host", fake.url)

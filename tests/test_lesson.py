@@ -10,7 +10,7 @@ pytestmark = pytest.mark.engine
 
 TELL = "Remember this: the code word is BLUEBIRD. I will ask for it later."
 ASK = "What was the code word I told you at the start of our conversation?"
-TOPICS = ("rivers and how they change the land", "bread and how it is baked", "clocks before electricity", "birds at sea")
+TOPICS = ("rivers that change the land", "bread and how it is baked", "clocks before electricity", "birds at sea")
 TALK = [f"Write a few sentences about {topic}, please, with one example from your own knowledge." for topic in TOPICS]
 
 

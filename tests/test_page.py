@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llmlab.fake import FakeServer, Figures, Replay
-from llmlab.fake_model import PROSE
+from llmlab.fake.model import PROSE
 from tests.threaded import Threaded
 
 playwright = pytest.importorskip("playwright.sync_api")

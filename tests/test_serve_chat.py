@@ -6,7 +6,7 @@ import time
 import pytest
 
 from llmlab.fake import FakeServer, Figures
-from llmlab.fake_model import PROSE
+from llmlab.fake.model import PROSE
 from tests.played import PlayedServer, answer, done_line, line, refusal
 from tests.serving import MODEL, RawClient, answer_text, asking, bench, events, ollama_pages, serving, until
 

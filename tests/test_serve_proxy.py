@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from llmlab.fake import FakeServer, Figures
-from llmlab.fake_model import PROSE
+from llmlab.fake.model import PROSE
 from tests.played import PlayedServer, answer, done_line, line, refusal, step_bytes
 from tests.serving import MODEL, RawClient, asking, bench, ollama_pages, openai_pages, sent, serving, until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmlab.fake import FakeServer, Figures
-from llmlab.fake_model import WORDS
+from llmlab.fake.model import WORDS
 
 pexpect = pytest.importorskip("pexpect", reason="needs a Unix terminal")
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from llmlab.bench.options import BenchOptions
 from llmlab.bench.run import Bench, run_bench
-from llmlab.errors import Exit, UsageError
+from llmlab.client import Client
+from llmlab.errors import Exit, LabError, UsageError
 from llmlab.run import Run
 from llmlab.settings import data_folder, database_path
 from llmlab.store import Store
-from llmlab.target import Choice, Target, choose_model, open_target
+from llmlab.target import Choice, choose_model, open_server
 
 NEWEST = "newest"
 QUICK_NUM_CTX = 1024
@@ -30,42 +31,46 @@ class BenchSettings:
 
 
 async def bench(settings: BenchSettings) -> Exit:
-    """Run the command. Raises LabError; what was measured by then is in the database."""
+    """Run the command; a model that cannot be measured does not keep the next ones from it. Raises LabError."""
     with Store.open(database_path(settings.db)) as store:
         resume = _resumed(store, settings.resume) if settings.resume else None
         models: Sequence[str | None] = settings.models or [_model_name(store, resume)]
-        async with open_target(_choice(settings, models[0]), _say) as target:
-            runs = [await _measure(settings, store, target, name, resume, name != models[-1]) for name in models]
+        runs: list[Run] = []
+        codes: set[Exit] = set()
+        async with open_server(settings.choice, _say) as client:
+            for name in models:
+                try:
+                    runs.append(await _measure(settings, store, client, name, resume, name != models[-1]))
+                except LabError as error:
+                    if len(models) == 1:
+                        raise
+                    _say(f"Error: {error}")
+                    codes.add(error.exit_code)
     if settings.form != "table":
         _report(settings, runs)
-    return Exit.OK if all(run.outcome == "ok" for run in runs) else Exit.FAILED
+    codes |= {Exit.FAILED for run in runs if run.outcome != "ok"}
+    return max(codes, default=Exit.OK)
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _choice(settings: BenchSettings, model: str | None) -> Choice:
-    """With `--resume` the model is the earlier run's, which does not forbid the embedded engine as `-m` does."""
-    from dataclasses import replace
-
-    return replace(settings.choice, model=model if settings.models else None)
-
-
 async def _measure(
-    settings: BenchSettings, store: Store, target: Target, name: str | None, resume: Run | None, unload: bool
+    settings: BenchSettings, store: Store, client: Client, name: str | None, resume: Run | None, unload: bool
 ) -> Run:
     from llmlab.machine import this_machine
 
-    model = target.model if name is None else await choose_model(target.client, name, _say)
+    model = await choose_model(client, name, _say)
+    api = await client.api()
     setup = Bench(
-        client=target.client,
+        client=client,
         store=store,
         model=model,
-        facts=target.facts,
+        facts=await client.server_facts(),
         machine=this_machine(data_folder()),
-        api=target.api,
-        window=target.window,
+        api=api,
+        window=await client.window(model.name) if api == "openai" else None,
         unload=unload,
         out=sys.stdout if settings.form == "table" else None,
         err=sys.stderr,

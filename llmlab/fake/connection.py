@@ -8,8 +8,8 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
-from llmlab.fake_chat import Chat
-from llmlab.fake_state import BrokenOff, FakeModel, Replay, Served, sleep_until
+from llmlab.fake.chat import Chat
+from llmlab.fake.state import BrokenOff, FakeModel, Replay, Served, sleep_until
 
 DIGEST = "fa4e" * 16
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Protocol
 
-from llmlab.fake_model import TooLong, answer, read_prompt
-from llmlab.fake_state import BrokenOff, FakeModel, Served, sleep_until
+from llmlab.fake.model import TooLong, answer, read_prompt
+from llmlab.fake.state import BrokenOff, FakeModel, Served, sleep_until
 
 
 class Out(Protocol):

@@ -21,9 +21,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from llmlab.fake_model import Figures
-from llmlab.fake_server import Connection
-from llmlab.fake_state import FakeModel, Replay, Served
+from llmlab.fake.connection import Connection
+from llmlab.fake.model import Figures
+from llmlab.fake.state import FakeModel, Replay, Served
 
 __all__ = ["FakeServer", "Figures", "Replay", "Served", "replay_of"]
 
@@ -149,16 +149,3 @@ def created_ns(line: bytes) -> int | None:
         return None
     seconds = datetime.fromisoformat(found[1].decode() + "+00:00").timestamp()
     return int(seconds) * 1_000_000_000 + int((found[2] or b"").ljust(9, b"0"))
-
-
-def main() -> None:
-    """Run until standard input closes, so that nothing is left behind when the parent is killed."""
-    figures = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    figures["faults"] = {int(number): word for number, word in figures.get("faults", {}).items()}
-    with FakeServer(Figures(**figures)) as fake:
-        print(fake.url, flush=True)
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()

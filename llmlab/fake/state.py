@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmlab.fake_model import Figures, PrefixCache
+from llmlab.fake.model import Figures, PrefixCache
 
 
 @dataclass(kw_only=True)

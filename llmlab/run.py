@@ -11,7 +11,7 @@ from llmlab.call import new_id, utc_now
 class Run:
     """One invocation of a command.
 
-    `num_ctx_loaded`, `size_bytes`, `size_vram_bytes` come from Ollama's /api/ps; `slots` is measured (users experiment);
+    `num_ctx_loaded`, `size_bytes`, `size_vram_bytes` come from Ollama's /api/ps; `slots` by the users experiment;
     `power` is `mains`, `battery` or None; `load_average` is the one-minute load before the run ÷ logical cores;
     `bench_version` is raised whenever prompts or method change; `outcome` is None while it runs, then `ok`, `failed` or
     `interrupted`.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -12,6 +13,18 @@ from llmlab.cli import app
 from llmlab.fake import FakeServer, Figures
 
 Lab = Callable[..., Result]
+
+# The same examples each time, and none of them judged by how busy the machine is; `--hypothesis-profile=long` looks on.
+for profile, examples, same in (("suite", 60, True), ("long", 20_000, False)):
+    hypothesis.settings.register_profile(
+        profile,
+        max_examples=examples,
+        derandomize=same,
+        deadline=None,
+        database=None,
+        suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""POST /chat: an answer as server-sent events."""
+"""POST /chat: an answer as server-sent events, and POST /window: what it would send."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -13,11 +13,11 @@ from llmlab.errors import LabError
 from llmlab.messages import Message
 from llmlab.serve.asgi import Receive, Scope, Send
 from llmlab.serve.attendance import Attendance, End
-from llmlab.serve.chat_request import ChatRequest
+from llmlab.serve.chat_request import ChatRequest, read_chat_request
 from llmlab.serve.events import Failure, Filling, Receipt, Stats
 from llmlab.serve.gate import Full, Gate
 from llmlab.serve.ledger import Known, Ledger
-from llmlab.serve.problem import Problem, busy, problem_of, send_problem
+from llmlab.serve.problem import Problem, busy, problem_of, send_json, send_problem
 from llmlab.serve.sessions import Session, Sessions
 from llmlab.serve.settings import ServeSettings
 from llmlab.serve.sse import EventStream
@@ -45,15 +45,30 @@ class ChatEvents:
         self.sessions = sessions
         self.settings = settings
 
-    async def answer(self, request: ChatRequest, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer `request`, whose body has been read, as long as the client is there."""
+    async def answer(self, raw: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request whose body is `raw`, as long as the client is there."""
+        request = read_chat_request(raw)
+        if isinstance(request, Problem):
+            await send_problem(scope, send, request)
+            return
         stream = EventStream(send, self.settings.idle_s)
         end = await self.attendance.run(receive, self._answer(request, scope, send, stream))
         if end is End.DISMISSED:
             await _fail(scope, send, stream, busy(STOPPING, "Ask again when it is back"), None)
 
-    async def fill(self, request: ChatRequest) -> Filling:
-        """How `request` would fill the window, without asking the model. Raises LabError where it cannot."""
+    async def fill(self, raw: bytes, scope: Scope, send: Send) -> None:
+        """Say how the request whose body is `raw` would fill the window, without asking the model."""
+        request = read_chat_request(raw)
+        try:
+            if not isinstance(request, Problem):
+                await send_json(send, 200, (await self._fill(request)).model_dump(), [])
+                return
+            problem = request
+        except LabError as error:
+            problem = problem_of(error)
+        await send_problem(scope, send, problem)
+
+    async def _fill(self, request: ChatRequest) -> Filling:
         session = Session()
         if request.session is not None and (remembered := self.sessions.peek(request.session)) is not None:
             session.conversation = copy(remembered)

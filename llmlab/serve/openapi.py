@@ -84,9 +84,9 @@ def describe(pages: FastAPI) -> None:
 
 
 def _chat_operation() -> dict[str, Any]:
-    """What FastAPI cannot see of /chat."""
     stream = {"itemSchema": {"anyOf": [_event(name, model) for name, model in EVENTS]}}
     return {
+        "operationId": "chat",
         "summary": "Ask, and read the answer as server-sent events",
         "description": 'Pieces as `data: {"delta": …}` and `data: {"thinking": …}`, after the first one '
         "`event: receipt`, last `event: stats` or `event: error`. Comments keep an idle line alive.",
@@ -99,6 +99,7 @@ def _chat_operation() -> dict[str, Any]:
 def _window_operation() -> dict[str, Any]:
     filling = {"description": "The window.", "content": {JSON: {"schema": _ref(Filling)}}}
     return {
+        "operationId": "window",
         "summary": "How a request to /chat would fill the window",
         "description": "The budget's decision, without asking the model; a session stays as it is.",
         "requestBody": {"required": True, "content": {JSON: {"schema": _ref(ChatRequest)}}},
@@ -113,8 +114,7 @@ def own_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _document(pages: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=pages.title, version=pages.version, description=DESCRIPTION, routes=pages.routes)
-    document["paths"]["/chat"]["post"] |= _chat_operation()
-    document["paths"]["/window"]["post"] |= _window_operation()
+    document["paths"] |= {"/chat": {"post": _chat_operation()}, "/window": {"post": _window_operation()}}
     models: list[type[BaseModel]] = [
         ChatRequest,
         *(model for _, model in EVENTS),

@@ -2,8 +2,10 @@
 
 import json
 import math
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from llmlab.errors import LabError, Overflow, ServerError, SilenceTimeout, Unreachable
@@ -49,6 +51,13 @@ def problem_of(error: LabError) -> Problem:
     return Problem(500, error.what, error.hint)
 
 
+def fault_of(error: Exception) -> Problem:
+    """A fault of our own, in one line that says where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.name} ({Path(where.filename).name})"
+    return Problem(500, f"a fault of llmlab: {type(error).__name__} in {place}", "Its terminal says the same")
+
+
 def busy(what: str, hint: str | None, retry_after_s: float | None = None) -> Problem:
     """A 503 that says when to come back."""
     seconds = max(1, math.ceil(retry_after_s or 1))
@@ -66,16 +75,15 @@ def body_of(path: str, problem: Problem) -> dict[str, Any]:
     return body | {"detail": list(problem.detail)} if problem.detail else body
 
 
-async def send_problem(scope: Scope, send: Send, problem: Problem, more: Headers | None = None) -> None:
-    """Answer with `problem`, and nothing else."""
-    raw = json.dumps(body_of(scope["path"], problem)).encode()
-    headers: Headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(raw)).encode()),
-        *problem.headers,
-        *(more or ()),
-    ]
-    if problem.close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+async def send_json(send: Send, status: int, body: Any, more: Headers) -> None:
+    """One JSON answer, and nothing else."""
+    raw = json.dumps(body).encode()
+    headers: Headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode()), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})
+
+
+async def send_problem(scope: Scope, send: Send, problem: Problem, more: Headers | None = None) -> None:
+    """Answer with `problem`."""
+    headers = [*problem.headers, *(more or ()), *([(b"connection", b"close")] if problem.close else [])]
+    await send_json(send, problem.status, body_of(scope["path"], problem), headers)

@@ -18,7 +18,6 @@ from llmlab.errors import Exit, StoreError, UsageError
 from llmlab.machine import load_average, power_source, this_machine
 from llmlab.printable import printable_line
 from llmlab.run import Run
-from llmlab.serve.app import Router, build_pages
 from llmlab.serve.attendance import Attendance
 from llmlab.serve.chat_events import ChatEvents
 from llmlab.serve.connection import ClientConnection
@@ -27,9 +26,11 @@ from llmlab.serve.gate import Gate
 from llmlab.serve.guard import Guard, Rules, serve_key
 from llmlab.serve.ledger import Ledger
 from llmlab.serve.metrics import Metrics
+from llmlab.serve.pages import build_pages
 from llmlab.serve.passage import Passage
 from llmlab.serve.proxy import Proxy
 from llmlab.serve.quick_server import QuickServer
+from llmlab.serve.router import Router
 from llmlab.serve.sessions import Sessions
 from llmlab.serve.settings import ServeSettings
 from llmlab.settings import data_folder, database_path
@@ -205,7 +206,7 @@ class Service:
         fitting = Fitting(self.ledger, on=settings.budget is True, num_ctx=settings.num_ctx, reserve=settings.reserve)
         passage = Passage(self.target, self.attendance)
         proxy = Proxy(self.ledger, self.gate, self.attendance, fitting, passage)
-        router = Router(build_pages(chat, self.metrics), proxy, passage, self._tell)
+        router = Router(chat, proxy, passage, build_pages(chat, self.metrics), self._tell)
         return Guard(router, rules, settings.max_body_bytes, settings.body_timeout_s)
 
     async def _watch_store(self) -> None:

@@ -19,7 +19,7 @@ from played import PlayedServer, answer, done_line, json_answer, line
 
 from llmlab.client import Client
 from llmlab.client.arrivals import Arrivals
-from llmlab.client.dial import dial, race, resolve
+from llmlab.client.dial import race, resolve
 from llmlab.client.transport import StampingTransport
 from llmlab.errors import ServerError, SilenceTimeout, Unreachable
 
@@ -413,28 +413,52 @@ async def test_a_host_with_a_dead_first_address_is_reached_by_the_second() -> No
     async with PlayedServer([PING]) as server:
         with socket.socket() as dead:
             dead.bind(("127.0.0.1", 0))
-            refused = (socket.AF_INET, ("127.0.0.1", dead.getsockname()[1]))
-            alive = (socket.AF_INET, ("127.0.0.1", server.port))
-            for addresses in ([refused, alive], [alive, refused]):
-                sock = await race(addresses, 10.0)
-                assert sock.getpeername()[1] == server.port
-                sock.close()
+            ports = {"refused": dead.getsockname()[1], "alive": server.port}
+
+            async def connect(name: str) -> asyncio.StreamWriter:
+                return (await asyncio.open_connection("127.0.0.1", ports[name]))[1]
+
+            for names in (["refused", "alive"], ["alive", "refused"]):
+                writer = await race(names, 10.0, connect, asyncio.StreamWriter.close)
+                assert writer.get_extra_info("peername")[1] == server.port
+                writer.close()
+                await writer.wait_closed()
             with pytest.raises(ConnectionRefusedError):
-                await race([refused, refused], 10.0)
+                await race(["refused", "refused"], 10.0, connect, asyncio.StreamWriter.close)
+
+
+async def test_a_slow_address_is_overtaken_and_dropped_when_it_comes_late() -> None:
+    slow, dropped = asyncio.Event(), asyncio.Event()
+
+    async def connect(name: str) -> str:
+        if name == "slow":
+            try:
+                await slow.wait()
+            except asyncio.CancelledError:
+                # It got through in the moment of its cancellation.
+                return name
+        return name
+
+    def drop(name: str) -> None:
+        assert name == "slow"
+        dropped.set()
+
+    assert await race(["slow", "quick"], 0.0, connect, drop) == "quick"
+    await dropped.wait()
 
 
 async def test_localhost_tries_ipv4_first() -> None:
-    families = [family for family, _ in await resolve("localhost", 11434)]
-    assert families == sorted(families, key=lambda family: family != socket.AF_INET)
-    assert await resolve("127.0.0.1", 80) == [(socket.AF_INET, ("127.0.0.1", 80))]
-    assert await resolve("::1", 80) == [(socket.AF_INET6, ("::1", 80, 0, 0))]
+    assert (await resolve("localhost", 11434))[0] == "127.0.0.1"
+    assert await resolve("127.0.0.1", 80) == ["127.0.0.1"]
+    assert await resolve("::1", 80) == ["::1"]
 
 
-async def test_dialling_localhost_finds_the_server() -> None:
+async def test_a_name_is_as_good_as_an_address() -> None:
     async with PlayedServer([PING]) as server:
-        sock = await dial("localhost", server.port)
-        assert sock.getpeername()[1] == server.port
-        sock.close()
+        transport = StampingTransport()
+        asked = httpx.Request("GET", f"http://localhost:{server.port}/ping")
+        assert await ask(transport, asked) == b'{"ok": true}'
+        await transport.aclose()
 
 
 async def test_a_name_that_does_not_exist_is_a_connect_error() -> None:

@@ -1,85 +1,81 @@
-"""Opening a TCP connection: every address of a name gets its chance, and a dead one costs next to nothing."""
+"""Opening a connection: every address of a name gets its chance, and a dead one costs next to nothing."""
 
 import asyncio
 import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
-Address = tuple[socket.AddressFamily, Any]
+T = TypeVar("T")
 
 STAGGER_S = 0.25
 STAGGER_LOOPBACK_S = 0.02
 
 
-async def dial(host: str, port: int) -> socket.socket:
-    """A connected, non-blocking socket; OSError where no address of `host` answers."""
+async def dial(host: str, port: int, connect: Callable[[str], Awaitable[T]], drop: Callable[[T], None]) -> T:
+    """What `connect` makes of the first address of `host` that answers; OSError where none does.
+
+    `connect` takes an address in numbers; `drop` gets the connections that came too late.
+    """
     addresses = await resolve(host, port)
     if len(addresses) == 1:
         return await connect(addresses[0])
-    return await race(addresses, STAGGER_LOOPBACK_S if all(map(is_loopback, addresses)) else STAGGER_S)
+    stagger_s = STAGGER_LOOPBACK_S if all(map(is_loopback, addresses)) else STAGGER_S
+    return await race(addresses, stagger_s, connect, drop)
 
 
-async def resolve(host: str, port: int) -> list[Address]:
+async def resolve(host: str, port: int) -> list[str]:
     """The addresses of `host`, best first; those of `localhost` with IPv4 first, where local servers listen."""
     try:
-        ip = ipaddress.ip_address(host)
+        ipaddress.ip_address(host)
     except ValueError:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses: list[Address] = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-        if all(map(is_loopback, addresses)):
-            addresses.sort(key=lambda a: a[0] != socket.AF_INET)
-        return addresses
-    return [(socket.AF_INET, (host, port)) if ip.version == 4 else (socket.AF_INET6, (host, port, 0, 0))]
+        addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        return sorted(addresses, key=lambda a: ":" in a) if all(map(is_loopback, addresses)) else addresses
+    return [host]
 
 
-def is_loopback(address: Address) -> bool:
-    return ipaddress.ip_address(address[1][0].partition("%")[0]).is_loopback
-
-
-async def connect(address: Address) -> socket.socket:
-    family, where = address
-    sock = socket.socket(family, socket.SOCK_STREAM)
+def is_loopback(address: str) -> bool:
+    """Whether an address in numbers, or the name localhost, means this machine."""
     try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, where)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return address == "localhost" or address.endswith(".localhost")
 
 
-async def race(addresses: Sequence[Address], stagger_s: float) -> socket.socket:
+async def race(
+    addresses: Sequence[str], stagger_s: float, connect: Callable[[str], Awaitable[T]], drop: Callable[[T], None]
+) -> T:
     """The first connection of a staggered race (RFC 8305): the next address starts when one failed or is slow."""
     errors: list[BaseException] = []
-    running: set[asyncio.Task[socket.socket]] = set()
+    running: set[asyncio.Future[T]] = set()
     waiting = list(addresses)
-    winner: socket.socket | None = None
+    won: list[T] = []
     try:
-        while winner is None and (waiting or running):
+        while not won and (waiting or running):
             if waiting:
                 running.add(asyncio.ensure_future(connect(waiting.pop(0))))
             done, running = await asyncio.wait(
                 running, timeout=stagger_s if waiting else None, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in done:
-                error = task.exception()
-                if error is not None:
-                    errors.append(error)
-                elif winner is None:
-                    winner = task.result()
-                else:
-                    task.result().close()
+            errors += [error for error in (task.exception() for task in done) if error is not None]
+            won += [task.result() for task in done if task.exception() is None]
     finally:
+
+        def drop_late(task: "asyncio.Future[T]") -> None:
+            if not task.cancelled() and task.exception() is None:
+                drop(task.result())
+
         for task in running:
             task.cancel()
-            task.add_done_callback(close_late)
-    if winner is None:
-        raise errors[0] if errors else OSError("no address to connect to")
-    return winner
+            task.add_done_callback(drop_late)
+        for loser in won[1:]:
+            drop(loser)
+    if not won:
+        raise errors[0]
+    return won[0]
 
 
 def cause(error: Exception) -> str:
@@ -91,9 +87,3 @@ def cause(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno and not getattr(error, "winerror", None):
         return os.strerror(error.errno)
     return str(error)
-
-
-def close_late(task: "asyncio.Task[socket.socket]") -> None:
-    """A loser that got through before its cancellation must not stay open."""
-    if not task.cancelled() and task.exception() is None:
-        task.result().close()

@@ -1,7 +1,6 @@
 """The way to one server: addresses, headers and secrets, and the transport that carries a request."""
 
 import base64
-import ipaddress
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ import httpx
 from llmlab import __version__
 from llmlab.client.arrivals import Arrivals, InflatedArrivals, ReaderArrivals
 from llmlab.client.deltas import whole_characters
+from llmlab.client.dial import is_loopback
 from llmlab.client.faults import CONNECT_S, Faults
 from llmlab.client.transport import StampingTransport
 from llmlab.errors import ServerError, UsageError
@@ -158,13 +158,6 @@ def transport_for(server: "Server", clock: Callable[[], int]) -> httpx.AsyncBase
         raise UsageError("a SOCKS proxy needs one more package", "Get it with: pip install 'httpx[socks]'") from error
     except (ValueError, httpx.InvalidURL) as error:
         raise UsageError("the proxy from the environment cannot be used", "Check HTTPS_PROXY and ALL_PROXY") from error
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def unreadable(shown: str, path: str) -> ServerError:

@@ -93,18 +93,20 @@ class StampingTransport(httpx.AsyncBaseTransport):
         """A new connection and what opening it took, TLS included, in nanoseconds."""
         scheme, host, port = origin
         started_ns = self._clock()
-        connection = Connection(self._clock, partial(self._put, origin), partial(self._gone, origin))
+        loop, context = asyncio.get_running_loop(), self._tls() if scheme == "https" else None
+
+        def make() -> Connection:
+            return Connection(self._clock, partial(self._put, origin), partial(self._gone, origin))
+
+        async def connect(address: str) -> Connection:
+            _, made = await loop.create_connection(
+                make, address, port, ssl=context, server_hostname=host if context else None
+            )
+            return made
+
         try:
             async with asyncio.timeout(timeout_s):
-                sock = await dial(host, port)
-                try:
-                    context = self._tls() if scheme == "https" else None
-                    await asyncio.get_running_loop().create_connection(
-                        lambda: connection, sock=sock, ssl=context, server_hostname=host if context else None
-                    )
-                except BaseException:
-                    sock.close()
-                    raise
+                connection = await dial(host, port, connect, Connection.abort)
         except TimeoutError as error:
             raise httpx.ConnectTimeout("") from error
         except (OSError, UnicodeError) as error:

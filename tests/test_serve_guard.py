@@ -1,6 +1,7 @@
 """The guard: who is let in, and what of a request."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -159,12 +160,11 @@ async def test_a_body_of_ten_megabytes_is_a_413_that_the_client_reads(path, fake
 
 
 @pytest.mark.parametrize("head", ["Transfer-Encoding: chunked", "Content-Length: 10000000000"])
-async def test_a_body_without_an_end_is_a_413_and_the_connection_ends(head, fake, monkeypatch):
-    monkeypatch.setattr("llmlab.serve.guard.MOST_FORGOTTEN_BYTES", 1000)
+async def test_a_body_without_an_end_is_a_413_and_the_connection_ends(head, fake):
     async with serving(fake.url, max_body_bytes=1000) as service:
         client = await RawClient.connect(service.url)
         client.writer.write(f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n".encode())
-        client.writer.write(b"800\r\n" + b"x" * 2048 + b"\r\n" if "chunked" in head else b"x" * 2048)
+        client.writer.write(b"4000\r\n" + b"x" * 16384 + b"\r\n" if "chunked" in head else b"x" * 16384)
         answer = await client.rest()
         assert b" 413 " in answer.split(b"\r\n")[0]
         assert b"1,000 bytes" in answer
@@ -188,21 +188,18 @@ async def test_a_client_that_leaves_in_mid_request_leaves_nothing_behind(fake):
     assert fake.served == []
 
 
-async def test_silent_clients_are_closed(fake, monkeypatch):
-    monkeypatch.setattr("llmlab.serve.connection.ClientConnection.head_s", 0.02)
-    async with serving(fake.url) as service:
+async def test_silent_clients_are_closed(fake):
+    async with serving(fake.url, head_timeout_s=0.02) as service:
         for said in (b"", b"GET / HTTP/1.1\r\nHost: 127"):
             client = await RawClient.connect(service.url)
             client.writer.write(said)
-            with pytest.raises(ConnectionResetError):
+            with suppress(ConnectionResetError):
                 assert await client.rest() == b""
-                raise ConnectionResetError
 
 
-async def test_a_client_that_stops_reading_is_closed_and_frees_the_server(monkeypatch):
-    monkeypatch.setattr("llmlab.serve.connection.ClientConnection.stalled_s", 0.05)
+async def test_a_client_that_stops_reading_is_closed_and_frees_the_server():
     flood = {"message": {"role": "assistant", "content": "x" * 60_000}, "done": False}
-    async with bench(answer({"repeat_forever": flood, "every_ms": 0})) as (upstream, service, _):
+    async with bench(answer({"repeat_forever": flood, "every_ms": 0}), stall_timeout_s=0.05) as (upstream, service, _):
         client = await RawClient.connect(service.url)
         client.writer.transport.pause_reading()
         await client.post("/api/chat", BODY)

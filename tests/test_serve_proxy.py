@@ -318,6 +318,29 @@ async def test_a_failure_keeps_the_protocols_shape_and_is_a_row(script, status, 
         assert row["error"]
 
 
+async def test_a_key_that_the_server_repeats_does_not_reach_the_client(monkeypatch):
+    monkeypatch.setenv("LLMLAB_API_KEY", "k3y-word")
+    script = refusal(401, {"error": "wrong key k3y-word"})
+    async with bench(script, {**script, "route": "GET /api/secret"}) as (_, _, client):
+        for response in (await client.post("/api/chat", json=HI), await client.get("/api/secret")):
+            assert response.status_code == 401
+            assert response.json() == {"error": "wrong key ***"}
+
+
+async def test_an_answer_without_any_text_that_only_loaded_the_model_is_no_answer(rows):
+    async with bench(answer(done_line("load"))) as (_, service, client):
+        assert (await client.post("/api/chat", json=HI)).json()["done_reason"] == "load"
+        assert [row["outcome"] for row in await saved_calls(service, rows)] == ["error"]
+
+
+async def test_the_end_of_an_answer_counts_although_its_connection_broke(rows):
+    async with bench(answer("a", {"text": json.dumps(DONE)}, end="close")) as (_, service, client):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.post("/api/chat", json=HI)
+        (row,) = await saved_calls(service, rows)
+        assert (row["outcome"], row["output_tokens"]) == ("ok", 40)
+
+
 @pytest.mark.parametrize("end", ["close", "reset"])
 async def test_a_cut_answer_never_ends_well(end, rows):
     async with bench(answer("a", "b", end=end)) as (_upstream, service, client):

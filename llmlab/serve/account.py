@@ -10,6 +10,7 @@ from llmlab import cut
 from llmlab.call import Call, Label, add_flag, new_id
 from llmlab.client.arrivals import Arrivals, Chunk
 from llmlab.client.record import Record
+from llmlab.client.stream import NO_ANSWER
 from llmlab.errors import LabError
 from llmlab.serve.asked import Asked
 from llmlab.serve.fitting import Prepared, as_it_came
@@ -69,6 +70,8 @@ class Account:
             self.close("error", faults.of_stream(record.fault, record.http_status or 0))
         elif record.done is None:
             self.close("incomplete", faults.incomplete())
+        elif record.done.reason in NO_ANSWER and not record.pieces:
+            self.close("error", faults.nothing_generated(record.done.reason))
         else:
             self.close("ok")
 
@@ -83,6 +86,11 @@ class Account:
         """The way to the server failed; the error for the client."""
         client, answering = self._client, self.arrivals is not None
         timed_out = isinstance(error, httpx.TimeoutException)
+        if answering and not timed_out:
+            # What came without a newline before the cut may still be the end of the answer.
+            self.record.close_wire(client.clock())
+            if self.record.wire.ended:
+                self.ended()
         fault = client.door.faults.of_transport(error, client.timeout_s, answering=answering)
         self.close("timeout" if timed_out else "incomplete" if answering else "error", fault)
         return fault
@@ -166,5 +174,7 @@ class Account:
             known.learn(call)
         self.call = call
         self._ledger.metrics.cut(call)
-        texts = json.dumps([m.to_wire() for m in self.prepared.messages]), self.record.deltas.text
+        texts = None
+        if self._ledger.keep_text:
+            texts = json.dumps([m.to_wire() for m in self.prepared.messages]), self.record.deltas.text
         self._ledger.record(call, texts)

@@ -118,11 +118,11 @@ class ChatEvents:
                 Policy(None),
                 lambda call, texts: None,
                 ollama=target.api == "ollama",
-                label=Label(run_id=self.ledger.run_id, model_id=known.model.id),
                 pairs=list(known.pairs),
                 messages=messages,
             )
             conversation.ratio = known.ratio
+        conversation.label = Label(run_id=self.ledger.run_id, model_id=known.model.id)
         conversation.options = ChatOptions(
             model=known.model.name,
             num_predict=request.num_predict or defaults.num_predict,

@@ -6,9 +6,6 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEAD_S = 20.0
-STALLED_S = 60.0
-
 
 class PatientFlow(FlowControl):
     """Waits for a client that reads slowly, and gives up on one that does not read at all."""
@@ -29,8 +26,8 @@ class PatientFlow(FlowControl):
 class ClientConnection(HttpToolsProtocol):
     """Closes on a client that connects and says nothing, sends its request's head too slowly, or stops reading."""
 
-    head_s = HEAD_S
-    stalled_s = STALLED_S
+    head_s: float
+    stalled_s: float
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,3 +58,8 @@ class ClientConnection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def connections(head_s: float, stalled_s: float) -> type[ClientConnection]:
+    """Connections with this much patience, in seconds; uvicorn takes a class and makes one of it for each client."""
+    return type("PatientConnection", (ClientConnection,), {"head_s": head_s, "stalled_s": stalled_s})

@@ -18,7 +18,7 @@ KEY_VARIABLE = "LLMLAB_SERVE_KEY"
 OPEN_PATHS = ("/", "/healthz")
 STATIC_PREFIX = "/static/"
 PREFLIGHT_S = b"600"
-MOST_FORGOTTEN_BYTES = 64 * 1024 * 1024
+FORGOTTEN_TIMES = 8
 
 
 def serve_key(host: str, env: Mapping[str, str] = os.environ) -> str | None:
@@ -210,8 +210,8 @@ class BodyRefused(Exception):
 class _Body:
     """`receive` with a bound on the body's size and on the time it takes to come.
 
-    A body that is too long is read to its end, up to a bound, and forgotten: a client that is still sending would not
-    read the answer.
+    A body that is too long is read to its end, up to eight times the bound, and forgotten: a client that is still
+    sending would not read the answer.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, timeout_s: float) -> None:
@@ -227,7 +227,7 @@ class _Body:
             return await self._receive()
         message = await self._next()
         while self._size > self._max_bytes:
-            if self._complete or self._size > self._max_bytes + MOST_FORGOTTEN_BYTES:
+            if self._complete or self._size > FORGOTTEN_TIMES * self._max_bytes:
                 what = f"the request's body is longer than {self._max_bytes:,} bytes"
                 raise BodyRefused(Problem(413, what, "Send less at once", close=not self._complete))
             message = await self._next()

@@ -89,7 +89,7 @@ class Ledger:
         self.run_id = run_id
         self.metrics = metrics
         self._store = store
-        self._keep_text = keep_text
+        self.keep_text = keep_text
         self._clock = clock
         self._known: dict[str, Known] = {}
         self._seq = 0
@@ -152,9 +152,9 @@ class Ledger:
 
     # Rows
 
-    def record(self, call: Call, texts: tuple[str, str]) -> None:
+    def record(self, call: Call, texts: tuple[str, str] | None) -> None:
         """Queue the row of a call of a known model; the same call again replaces its row."""
-        self._store.add(call, texts=texts if self._keep_text else None)
+        self._store.add(call, texts=texts if self.keep_text else None)
 
     def next_seq(self) -> int:
         """The number of the next relayed call of this run."""

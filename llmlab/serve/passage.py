@@ -8,6 +8,7 @@ from llmlab.client.door import arrivals_of
 from llmlab.serve.asgi import Headers, Receive, Scope, Send, header
 from llmlab.serve.attendance import Attendance, End
 from llmlab.serve.problem import Problem, busy, problem_of, send_problem
+from llmlab.serve.relay import scrubbed
 from llmlab.target import Target
 
 CLOSED = ("pull", "push", "create", "copy", "delete", "blobs")
@@ -38,7 +39,10 @@ class Passage:
         door, response = self._client.door, None
         try:
             response = await door.send(self._request(raw, scope))
-            await crossing.relay(response)
+            if response.is_error:
+                await crossing.refuse(response, scrubbed(door, await door.read(response)))
+            else:
+                await crossing.relay(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             if not crossing.started:
                 fault = door.faults.of_transport(error, self._client.timeout_s, answering=response is not None)
@@ -65,6 +69,14 @@ class Crossing:
     def __init__(self, send: Send) -> None:
         self.send = send
         self.started = False
+
+    async def refuse(self, response: httpx.Response, raw: bytes) -> None:
+        """Send on an error, whose body is `raw`."""
+        self.started = True
+        headers = [(name, value) for name, value in passed(response) if name != b"content-length"]
+        headers.append((b"content-length", str(len(raw)).encode()))
+        await self.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await self.send({"type": "http.response.body", "body": raw})
 
     async def relay(self, response: httpx.Response) -> None:
         """Send the answer on as it comes."""

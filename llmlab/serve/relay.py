@@ -5,7 +5,7 @@ import asyncio
 import httpx
 
 from llmlab.client.arrivals import Arrivals, Chunk
-from llmlab.client.door import arrivals_of
+from llmlab.client.door import Door, arrivals_of
 from llmlab.errors import LabError, ServerError
 from llmlab.serve.account import Account
 from llmlab.serve.asgi import Headers, Send
@@ -13,7 +13,7 @@ from llmlab.serve.asked import Asked
 from llmlab.serve.fitting import Fitting, Prepared
 from llmlab.serve.ledger import Ledger
 
-ANSWER_STARTS = (b"{", b"[", b"data:", b":", b"event:", b"id:", b"retry:")
+ANSWER_STARTS = (b"{", b"\xef\xbb\xbf", b"data:", b":", b"event:", b"id:", b"retry:")
 PASSED_ON = ("content-type", "retry-after", "www-authenticate")
 NO_BUFFERING: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
@@ -98,6 +98,7 @@ class Relay:
         self.account.close("error", fault)
         if response.status_code < 400 or not raw.lstrip().startswith(b"{"):
             raise fault
+        raw = scrubbed(self._door, raw)
         await self._head(response, [(b"content-length", str(len(raw)).encode())])
         await self._send({"type": "http.response.body", "body": raw})
 
@@ -158,6 +159,13 @@ class Relay:
             "an HTML page" if "html" in kind or start.lstrip()[:1] == b"<" else "something else" if start else "nothing"
         )
         raise ServerError(f"{shown} answered {path} with {said}", "Check the address that llmlab serves")
+
+
+def scrubbed(door: Door, raw: bytes) -> bytes:
+    """An error body without our secrets, which servers like to repeat; unchanged where there are none."""
+    text = raw.decode("utf-8", "surrogateescape")
+    clean = door.faults.scrub(text)
+    return raw if clean == text else clean.encode("utf-8", "surrogateescape")
 
 
 def joined(chunks: list[Chunk]) -> bytes:

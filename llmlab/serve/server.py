@@ -20,7 +20,7 @@ from llmlab.printable import printable_line
 from llmlab.run import Run
 from llmlab.serve.attendance import Attendance
 from llmlab.serve.chat_events import ChatEvents
-from llmlab.serve.connection import ClientConnection
+from llmlab.serve.connection import connections
 from llmlab.serve.fitting import Fitting
 from llmlab.serve.gate import Gate
 from llmlab.serve.guard import Guard, Rules, serve_key
@@ -189,7 +189,7 @@ class Service:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         return uvicorn.Config(
             self._application(rules),
-            http=ClientConnection,
+            http=connections(self.settings.head_timeout_s, self.settings.stall_timeout_s),
             ws="none",
             lifespan="off",
             access_log=False,

@@ -18,8 +18,9 @@ class ServeSettings:
     inside the window and other clients' are left alone; True fits those too, False lets everything overflow.
     `allow_hosts` are further Host names and `origins` further web origins that may ask. At most `max_parallel` calls
     run at once and `max_queue` wait, the next is answered 503; a request's body has at most `max_body_bytes`. Streams
-    get `grace_s` seconds to finish when the server stops. `idle_s` is the silence after which a stream gets a comment,
-    and `body_timeout_s` how long a request may take to come.
+    get `grace_s` seconds to finish when the server stops. `idle_s` is the silence after which a stream gets a comment;
+    `head_timeout_s` and `body_timeout_s` are how long a request's head and body may take to come, and `stall_timeout_s`
+    how long a client may leave its answer unread.
     """
 
     choice: Choice
@@ -44,4 +45,6 @@ class ServeSettings:
     max_body_bytes: int = 8 * 1024 * 1024
     grace_s: float = 2.0
     idle_s: float = 10.0
+    head_timeout_s: float = 20.0
     body_timeout_s: float = 30.0
+    stall_timeout_s: float = 60.0

@@ -26,7 +26,7 @@ def utc_now() -> str:
 class Label:
     """What the caller knows of a call before it is made; the rest of a `Call` is measured.
 
-    `cache_state` is set by who built the prompt. `flags` are words such as `reloaded` or `short_answer`.
+    `cache_state` is set by who built the prompt.
     """
 
     run_id: str | None = None
@@ -45,8 +45,8 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One request and its answer.
+class Call(Label):
+    """One request and its answer: its label, and what was measured.
 
     Durations are nanoseconds of a monotonic clock; counts are tokens as the server counts them; None means not
     reported, which is not zero. Column by column:
@@ -70,26 +70,13 @@ class Call:
     """
 
     id: str = field(default_factory=new_id)
-    run_id: str | None = None
-    seq: int | None = None
-    model_id: str | None = None
     num_ctx: int | None = None
     num_ctx_loaded: int | None = None
-    purpose: str = "answer"
-    experiment: str | None = None
-    variant: str | None = None
-    size: int | None = None
-    repeat: int | None = None
-    user: int | None = None
     started_utc: str = field(default_factory=utc_now)
     prompt_chars: int | None = None
-    prompt_tokens_estimate: int | None = None
     messages_sent: int | None = None
-    messages_pinned: int | None = None
-    messages_dropped: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
-    cache_state: str = "unknown"
     output_tokens: int | None = None
     pieces: int = 0
     connect_ns: int | None = None

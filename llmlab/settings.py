@@ -276,7 +276,7 @@ def _xdg(folder: str | None) -> Path | None:
 def _expanded(path: Path) -> Path:
     try:
         return path.expanduser()
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # nobody of that name, or no name at all
         raise UsageError(f"no home folder for {path}", "Give the full path") from None
 
 

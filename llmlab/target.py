@@ -40,6 +40,10 @@ class Target:
     model: Model
     window: int | None = None
 
+    def num_ctx(self, asked: int | None) -> int | None:
+        """The window to work in: as asked, else Ollama's default of ours, or what another server says."""
+        return asked or (DEFAULT_NUM_CTX if self.api == "ollama" else self.window)
+
 
 @asynccontextmanager
 async def open_target(choice: Choice, say: Callable[[str], None]) -> AsyncIterator[Target]:

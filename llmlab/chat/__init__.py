@@ -1,16 +1,14 @@
 """`llmlab chat`: one question, lines from a pipe, or a conversation in the terminal."""
 
 import asyncio
-import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from llmlab.budget import DEFAULT_NUM_CTX
 from llmlab.call import Call, Label, has_flag, utc_now
 from llmlab.chat.screen import Screen
 from llmlab.client import ChatOptions, Piece
@@ -19,8 +17,8 @@ from llmlab.errors import Exit, UsageError
 from llmlab.figures import format_seconds
 from llmlab.messages import Message
 from llmlab.printable import json_text
-from llmlab.run import Run
-from llmlab.settings import data_folder, database_path
+from llmlab.recorded import recorded
+from llmlab.settings import database_path
 from llmlab.store import Store
 from llmlab.target import Choice, Target, open_target
 
@@ -55,8 +53,11 @@ async def chat(settings: ChatSettings) -> Exit:
     screen = Screen()
     turns = _piped_turns(settings)
     with Store.open(database_path(settings.db)) as store:
-        async with open_target(settings.choice, screen.note) as target, _recorded(settings, target, store) as talk:
-            talk.screen = screen
+        async with AsyncExitStack() as stack:
+            target = await stack.enter_async_context(open_target(settings.choice, screen.note))
+            policy = _policy(settings, target)
+            run = recorded(store, target, "chat", tag=settings.tag, num_ctx=policy.window, options=settings.options)
+            talk = Talk(settings, target, store, await stack.enter_async_context(run), policy, screen)
             if turns is None:
                 from llmlab.chat.prompt import converse
 
@@ -85,52 +86,21 @@ def _piped_turns(settings: ChatSettings) -> list[str] | None:
     return turns
 
 
-@asynccontextmanager
-async def _recorded(settings: ChatSettings, target: Target, store: Store) -> "AsyncIterator[Talk]":
-    """A run in the store around the conversation, closed with its outcome whatever happens."""
-    from llmlab.machine import load_average, power_source, this_machine
-
-    machine = this_machine(data_folder())
-    store.save_machine(machine)
-    store.save_model(target.model)
-    policy = _policy(settings, target)
-    run = Run(
-        command="chat",
-        tag=settings.tag,
-        machine_id=machine.id,
-        model_id=target.model.id,
-        server_kind=target.facts.kind,
-        server_version=target.facts.version,
-        num_ctx=policy.window,
-        power=power_source(),
-        load_average=load_average(),
-        options_json=json.dumps(dict(settings.options)),
-    )
-    store.start_run(run)
-    outcome = "failed"
-    try:
-        yield Talk(settings, target, store, run.id, policy)
-        outcome = "ok"
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        outcome = "interrupted"
-        raise
-    finally:
-        store.update_run(run.id, outcome=outcome, finished_utc=utc_now())
-
-
 def _policy(settings: ChatSettings, target: Target) -> Policy:
-    window = settings.num_ctx or (DEFAULT_NUM_CTX if target.api == "ollama" else target.window)
+    window = target.num_ctx(settings.num_ctx)
     return Policy(window, target.model.context_length, settings.budget, settings.on_overflow, settings.reserve)
 
 
 class Talk:
     """A conversation, the screen it is shown on and the store it is recorded in."""
 
-    def __init__(self, settings: ChatSettings, target: Target, store: Store, run_id: str, policy: Policy) -> None:
+    def __init__(
+        self, settings: ChatSettings, target: Target, store: Store, run_id: str, policy: Policy, screen: Screen
+    ) -> None:
         self.settings = settings
         self.target = target
         self.store = store
-        self.screen = Screen()
+        self.screen = screen
         self.failed: str | None = None
         self.thinking = ""
         self.conversation = Conversation(

@@ -6,7 +6,6 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from llmlab import __version__
-from llmlab.budget import DEFAULT_NUM_CTX
 from llmlab.errors import LabError
 from llmlab.serve.chat_events import ChatEvents
 from llmlab.serve.metrics import CONTENT_TYPE, Metrics
@@ -59,7 +58,7 @@ def build_pages(chat: ChatEvents, metrics: Metrics) -> FastAPI:
             model=target.model.name,
             models=names or [target.model.name],
             server=target.server.shown,
-            num_ctx=settings.num_ctx or (DEFAULT_NUM_CTX if target.api == "ollama" else target.window),
+            num_ctx=target.num_ctx(settings.num_ctx),
             budget=settings.budget is not False,
         )
 

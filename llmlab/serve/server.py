@@ -8,16 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
 import uvicorn
 
-from llmlab.budget import DEFAULT_NUM_CTX
-from llmlab.call import utc_now
 from llmlab.errors import Exit, StoreError, UsageError
-from llmlab.machine import load_average, power_source, this_machine
 from llmlab.printable import printable_line
-from llmlab.run import Run
+from llmlab.recorded import recorded
 from llmlab.serve.attendance import Attendance
 from llmlab.serve.chat_events import ChatEvents
 from llmlab.serve.connection import connections
@@ -33,7 +30,7 @@ from llmlab.serve.quick_server import QuickServer
 from llmlab.serve.router import Router
 from llmlab.serve.sessions import Sessions
 from llmlab.serve.settings import ServeSettings
-from llmlab.settings import data_folder, database_path
+from llmlab.settings import database_path
 from llmlab.store import Store
 from llmlab.target import Target, open_target
 
@@ -57,7 +54,11 @@ async def opened(settings: ServeSettings, tell: Callable[[str], None]) -> AsyncI
     """A service that listens; leaving the context stops it and leaves nothing behind. `tell` gets lines for people."""
     rules = Rules(settings.bind, settings.allow_hosts, settings.origins, serve_key(settings.bind))
     with listening(settings.bind, settings.port) as sock, Store.open(database_path(settings.db)) as store:
-        async with open_target(settings.choice, tell) as target, recorded(settings, target, store) as run_id:
+        async with AsyncExitStack() as stack:
+            target = await stack.enter_async_context(open_target(settings.choice, tell))
+            num_ctx = target.num_ctx(settings.num_ctx)
+            run = recorded(store, target, "serve", tag=settings.tag, num_ctx=num_ctx)
+            run_id = await stack.enter_async_context(run)
             service = Service(settings, target, store, run_id, rules, sock, tell)
             try:
                 yield service
@@ -96,32 +97,6 @@ def _not_bound(host: str, port: int, error: OSError) -> UsageError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return UsageError(f"port {port} is not allowed to this user", "Choose one above 1023 with --port")
     return UsageError(f"cannot listen at {host}:{port} ({error.strerror or error})", "Choose another --bind or --port")
-
-
-@asynccontextmanager
-async def recorded(settings: ServeSettings, target: Target, store: Store) -> AsyncIterator[str]:
-    """A run in the store around the server."""
-    machine = this_machine(data_folder())
-    store.save_machine(machine)
-    store.save_model(target.model)
-    run = Run(
-        command="serve",
-        tag=settings.tag,
-        machine_id=machine.id,
-        model_id=target.model.id,
-        server_kind=target.facts.kind,
-        server_version=target.facts.version,
-        num_ctx=settings.num_ctx or (DEFAULT_NUM_CTX if target.api == "ollama" else target.window),
-        power=power_source(),
-        load_average=load_average(),
-    )
-    store.start_run(run)
-    outcome = "failed"
-    try:
-        yield run.id
-        outcome = "ok"
-    finally:
-        store.update_run(run.id, outcome=outcome, finished_utc=utc_now())
 
 
 class Service:

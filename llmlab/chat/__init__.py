@@ -4,12 +4,12 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from llmlab.call import Call, Label, has_flag, utc_now
+from llmlab.call import Call, Label, has_flag
 from llmlab.chat.screen import Screen
 from llmlab.client import ChatOptions, Piece
 from llmlab.conversation import Answer, Conversation, Policy

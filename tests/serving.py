@@ -135,3 +135,17 @@ class RawClient:
 
     def leave(self) -> None:
         self.writer.transport.abort()
+
+
+def sse(*data: Any, end: str = "ok") -> Response:
+    """An answer of /v1/chat/completions, one event for each of `data`."""
+    steps = [{"text": f"data: {json.dumps(item) if isinstance(item, dict) else item}\n\n"} for item in data]
+    headers = {"content-type": "text/event-stream"}
+    return {"route": "POST /v1/chat/completions", "status": 200, "headers": headers, "body": steps, "end": end}
+
+
+async def saved_calls(service: Service, rows: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """All rows of calls, once they are durable."""
+    await service.ledger.settle()
+    await service.store.saved()
+    return rows("select * from calls order by started_utc")

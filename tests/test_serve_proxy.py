@@ -9,20 +9,25 @@ import httpx
 import pytest
 
 from llmlab.fake import FakeServer, Figures
-from llmlab.fake.model import PROSE
 from tests.played import PlayedServer, answer, done_line, line, refusal, step_bytes
-from tests.serving import MODEL, RawClient, asking, bench, ollama_pages, openai_pages, sent, serving, until
+from tests.serving import (
+    MODEL,
+    RawClient,
+    asking,
+    bench,
+    ollama_pages,
+    openai_pages,
+    saved_calls,
+    sent,
+    serving,
+    sse,
+    until,
+)
 
 QUICK = {"decode_gap_ns": 500_000, "prefill_tokens_per_s": 1_000_000.0}
 HI = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 END = done_line()
 DONE = END["line"]
-
-
-def sse(*data, end="ok"):
-    steps = [{"text": f"data: {json.dumps(item) if isinstance(item, dict) else item}\n\n"} for item in data]
-    headers = {"content-type": "text/event-stream"}
-    return {"route": "POST /v1/chat/completions", "status": 200, "headers": headers, "body": steps, "end": end}
 
 
 def delta(text, **more):
@@ -31,12 +36,6 @@ def delta(text, **more):
 
 USAGE = {"choices": [], "usage": {"prompt_tokens": 21, "completion_tokens": 3, "total_tokens": 24}}
 STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-
-
-async def saved_calls(service, rows):
-    await service.ledger.settle()
-    await service.store.saved()
-    return rows("select * from calls order by started_utc")
 
 
 ODD_ANSWERS = [
@@ -387,150 +386,3 @@ async def test_a_client_that_leaves_closes_the_upstream_within_a_second(when, ro
         await until(lambda: not len(service.attendance))
         assert service.target.client.in_flight == service.gate.running == 0
         assert [row["outcome"] for row in await saved_calls(service, rows)] == ["cancelled"]
-
-
-async def test_everything_else_passes_through_unrecorded(rows):
-    embed = {"status": 200, "headers": {"content-type": "application/json"}, "body": [{"text": '{"e":[1]}'}]}
-    pages = [{**embed, "route": "POST /api/embed"}, {**embed, "route": "GET /v1/models/a%20b?x=1"}]
-    root = {"status": 200, "headers": {"content-type": "text/plain"}, "body": [], "route": "HEAD /", "plain": "length"}
-    async with bench(*pages, root) as (_upstream, service, client):
-        assert (await client.post("/api/embed", json={"input": "x"})).json() == {"e": [1]}
-        assert (await client.get("/v1/models/a%20b?x=1")).json() == {"e": [1]}
-        assert (await client.head("/")).status_code == 200
-        assert (await client.get("/api/nosuch")).status_code == 404
-        assert await saved_calls(service, rows) == []
-
-
-@pytest.mark.parametrize(
-    "path", ["pull", "push", "create", "copy", "delete", "blobs/sha256:ab", "PULL", "pull/", "%70ull"]
-)
-@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "HEAD"])
-async def test_nothing_that_changes_the_servers_models_passes(method, path, served, fake):
-    before = list(fake.requests)
-    response = await served.request(method, f"/api/{path}", json={"model": "x"})
-    assert response.status_code == 403
-    assert fake.requests == before
-
-
-@pytest.mark.parametrize("path", ["/api/../api/pull", "/api/./pull", "/api//pull", "/api/%2e%2e/pull", "/v1/..%5cx"])
-async def test_no_detour_leads_to_what_is_closed(path, served, fake):
-    before = list(fake.requests)
-    request = served.build_request("POST", served.base_url.copy_with(raw_path=path.encode()), json={})
-    assert (await served.send(request)).status_code in (403, 404)
-    assert fake.requests == before
-
-
-@pytest.fixture
-async def served(fake):
-    async with serving(fake.url) as service, asking(service) as client:
-        yield client
-
-
-TURNS = [{"role": "user", "content": PROSE * 3}, {"role": "assistant", "content": "Yes."}] * 6
-PINNED = [
-    {"role": "user", "content": "The code word is BLUEBIRD.", "pinned": True},
-    {"role": "assistant", "content": "I will remember that the code word is BLUEBIRD.", "pinned": True},
-]
-ASKED = {"role": "user", "content": "What was the code word?"}
-
-
-async def test_the_pin_is_ours_and_not_sent_on():
-    async with bench(answer("ok", done_line())) as (upstream, _, client):
-        body = {**HI, "messages": [*PINNED, {**ASKED, "images": ["aGk="]}]}
-        assert (await client.post("/api/chat", json=body)).status_code == 200
-        asked = sent(upstream)[-1].json
-        assert all("pinned" not in message for message in asked["messages"])
-        assert asked["messages"][-1]["images"] == ["aGk="]
-        assert {key: asked[key] for key in asked if key != "messages"} == {"model": MODEL}
-
-
-async def test_the_budget_fits_clients_that_know_nothing_of_it(rows):
-    with FakeServer(Figures(**QUICK, stop_after=20)) as fake:
-        async with serving(fake.url, budget=True) as service, asking(service) as client:
-            body = {"model": fake.model, "messages": [*PINNED, *TURNS, ASKED], "options": {"num_ctx": 512, "top_k": 1}}
-            response = await client.post("/api/chat", json=body)
-            assert "BLUEBIRD" in response.text
-            asked = fake.served[-1].body
-            assert asked["truncate"] is False
-            assert asked["options"]["top_k"] == 1
-            assert 0 < asked["options"]["num_predict"] < 512
-            assert len(asked["messages"]) < len(body["messages"])
-            assert int(response.headers["x-llmlab-dropped"]) == len(body["messages"]) - len(asked["messages"])
-            (row,) = await saved_calls(service, rows)
-            assert row["messages_dropped"] == int(response.headers["x-llmlab-dropped"])
-            assert (row["messages_pinned"], row["num_ctx"], row["cut"]) == (2, 512, "no")
-
-
-async def test_the_budget_uses_the_window_that_is_loaded_and_without_one_leaves_things_alone():
-    script = [answer("ok", done_line()), answer("ok", done_line())]
-    pages = ollama_pages(loaded=512)
-    async with bench(*script, pages=pages, budget=True) as (upstream, _, client):
-        body = {**HI, "messages": [*TURNS, ASKED]}
-        response = await client.post("/api/chat", json=body)
-        assert int(response.headers["x-llmlab-dropped"]) > 0
-        assert "num_ctx" not in sent(upstream)[-1].json["options"]
-    async with bench(*script, pages=ollama_pages(loaded=None), budget=True) as (upstream, _, client):
-        raw = json.dumps(body).encode()
-        response = await client.post("/api/chat", content=raw)
-        assert "x-llmlab-dropped" not in response.headers
-        assert [r.body for r in sent(upstream)] == [raw]
-
-
-async def test_a_refusal_for_length_is_fitted_once_more():
-    counts = {"error": {"message": "too long", "n_prompt_tokens": 600, "n_ctx": 512}}
-    script = [refusal(400, {"error": json.dumps(counts)}), answer("ok", done_line())]
-    async with bench(*script, budget=True) as (upstream, _, client):
-        body = {**HI, "messages": [*TURNS, ASKED], "options": {"num_ctx": 512}}
-        assert (await client.post("/api/chat", json=body)).status_code == 200
-        first, second = (r.json["messages"] for r in sent(upstream))
-        assert len(second) < len(first) < len(body["messages"])
-
-
-async def test_a_window_smaller_than_asked_is_remembered():
-    counts = {"error": {"message": "too long", "n_prompt_tokens": 600, "n_ctx": 512}}
-    script = [refusal(400, {"error": json.dumps(counts)}), answer("ok", done_line()), answer("ok", done_line())]
-    async with bench(*script, pages=ollama_pages(loaded=512), budget=True) as (upstream, service, client):
-        body = {**HI, "messages": [*TURNS, ASKED], "options": {"num_ctx": 4096}}
-        for _ in range(2):
-            assert (await client.post("/api/chat", json=body)).status_code == 200
-            await service.ledger.settle()
-        asked = [request.json for request in sent(upstream)]
-        assert [len(a["messages"]) < len(body["messages"]) for a in asked] == [False, True, True]
-        assert [a["options"]["num_ctx"] for a in asked] == [4096, 4096, 4096]
-
-
-async def test_what_cannot_fit_is_refused_before_it_is_sent(rows):
-    with FakeServer(Figures(**QUICK)) as fake:
-        async with serving(fake.url, budget=True) as service, asking(service) as client:
-            body = {**HI, "model": fake.model, "messages": [{"role": "user", "content": PROSE * 30}]}
-            response = await client.post("/api/chat", json={**body, "options": {"num_ctx": 256}})
-            assert response.status_code == 413
-            assert "tokens" in response.json()["error"]
-            assert fake.served == []
-            assert "x-llmlab-call" not in response.headers
-            assert await saved_calls(service, rows) == []
-
-
-async def test_the_budget_fits_openai_clients_too():
-    script = sse(delta("ok"), STOP, USAGE, "[DONE]")
-    async with bench(script, pages=openai_pages(window=512), budget=True) as (upstream, _, client):
-        body = {**HI, "messages": [*TURNS, ASKED], "stream": True, "max_completion_tokens": 5000}
-        response = await client.post("/v1/chat/completions", json=body)
-        asked = sent(upstream, "/v1/chat/completions")[-1].json
-        assert int(response.headers["x-llmlab-dropped"]) > 0
-        assert 0 < asked["max_completion_tokens"] < 512
-        assert "truncate" not in asked
-        assert "max_tokens" not in asked
-
-
-async def test_a_silent_cut_is_suspected_and_said():
-    with FakeServer(Figures(**QUICK, stop_after=5)) as fake:
-        async with serving(fake.url) as service, asking(service) as client:
-            small = {"model": fake.model, "messages": [*TURNS[:2], ASKED], "options": {"num_ctx": 512}}
-            await client.post("/api/chat", json=small)
-            await service.ledger.settle()
-            response = await client.post("/api/chat", json={**small, "messages": [*TURNS, ASKED]})
-            assert response.headers["x-llmlab-cut"] == "suspected"
-            await service.ledger.settle()
-            text = (await client.get("/metrics")).text
-            assert 'llmlab_cut_calls_total{verdict="suspected"} 1.0' in text

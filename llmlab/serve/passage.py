@@ -1,7 +1,5 @@
 """The passage: the rest of both protocols goes through unrecorded, but nothing that changes the server's models."""
 
-from urllib.parse import quote
-
 import httpx
 
 from llmlab.client.door import arrivals_of
@@ -14,7 +12,6 @@ from llmlab.target import Target
 CLOSED = ("pull", "push", "create", "copy", "delete", "blobs")
 METHODS = ("GET", "HEAD", "POST")
 PASSED_ON = ("content-type", "retry-after", "www-authenticate", "cache-control", "etag", "location")
-SAFE = "/:@!$&'()*+,;=~-._"
 
 
 class Passage:
@@ -55,7 +52,7 @@ class Passage:
         """The request with the fixed set of headers, besides what describes its body."""
         request = self._client.door.request(scope["method"], "/", raw or None)
         query = scope["query_string"]
-        path = quote(scope["path"], safe=SAFE).encode() + (b"?" + query if query else b"")
+        path = scope["raw_path"] + (b"?" + query if query else b"")
         request.url = request.url.copy_with(raw_path=request.url.raw_path.rstrip(b"/") + path)
         kind = header(scope, b"content-type")
         if kind is not None:

@@ -1,8 +1,9 @@
 // The page: a conversation that the browser keeps, and the figures of each answer.
 
 import { WindowBar } from "/static/bar.js";
+import { clearReadouts, numbers, rate, readout, seconds, tokens } from "/static/figures.js";
 import { events } from "/static/stream.js";
-import { showText } from "/static/text.js";
+import { showTurn } from "/static/turn.js";
 
 const STOPPED = "\n[stopped here]";
 const KEPT = "llmlab.conversation";
@@ -10,7 +11,6 @@ const KEY = "llmlab.key";
 const WINDOWS = [512, 1024, 2048, 4096, 8192, 16384, 32768];
 const CHARS_PER_TOKEN = 4;
 const $ = (id) => document.getElementById(id);
-const count = new Intl.NumberFormat("en-US");
 const bar = new WindowBar(document.querySelector(".window"));
 
 /** @type {{question: string, answer: string, thinking: string, pinned: boolean, dropped: boolean, state: string,
@@ -105,7 +105,7 @@ class Call {
   receipt(data) {
     this.bar = data.window;
     markDropped(data.dropped);
-    if (data.window) readout("prompt_tokens", `≈ ${count.format(data.window.system + data.window.pinned + data.window.kept)}`, "about");
+    if (data.window) readout("prompt_tokens", `≈ ${tokens(data.window.system + data.window.pinned + data.window.kept)}`, "about");
   }
 
   tick() {
@@ -115,10 +115,10 @@ class Call {
       this.turn.element.querySelector(".waiting").textContent = `waiting ${((now - this.started) / 1000).toFixed(0)} s`;
       return;
     }
-    const tokens = (this.turn.answer.length + this.turn.thinking.length) / CHARS_PER_TOKEN;
+    const written = (this.turn.answer.length + this.turn.thinking.length) / CHARS_PER_TOKEN;
     const passed = (now - this.first) / 1000;
-    if (passed > 0.5) readout("speed", `≈ ${rate(tokens / passed)}`, "about");
-    bar.show(this.bar, Math.round(tokens));
+    if (passed > 0.5) readout("speed", `≈ ${rate(written / passed)}`, "about");
+    bar.show(this.bar, Math.round(written));
   }
 
   stats(data) {
@@ -129,7 +129,7 @@ class Call {
     if (data.tool_calls.length) turn.notes.push({ text: `the model asked for ${data.tool_calls.length} tools; this page runs none` });
     else if (!turn.answer) turn.notes.push({ text: turn.thinking ? "no answer: the model only thought" : "no answer" });
     if (data.done_reason === "window_full") turn.notes.push({ text: "stopped: the window is full" });
-    readout("prompt_tokens", data.prompt_tokens === null ? "–" : count.format(data.prompt_tokens));
+    readout("prompt_tokens", data.prompt_tokens === null ? "–" : tokens(data.prompt_tokens));
     readout("ttft", data.ttft_ns === null ? "–" : seconds(data.ttft_ns / 1e6));
     readout("speed", data.tokens_per_s === null ? "–" : rate(data.tokens_per_s));
     say(`${turn.answer} — ${turn.numbers}. ${data.notes.join(". ")}`);
@@ -148,7 +148,7 @@ class Call {
       turn.notes = [{ text, error: true }];
       say(`Error: ${text}`);
     }
-    for (const id of ["prompt_tokens", "ttft", "speed"]) readout(id, "–");
+    clearReadouts();
   }
 }
 
@@ -239,79 +239,22 @@ async function fill() {
 
 // What is seen
 
-function show(turn) {
-  const element = (turn.element ??= made(turn));
-  element.classList.toggle("streaming", turn.state === "streaming");
-  element.classList.toggle("pinned", turn.pinned);
-  element.classList.toggle("dropped", turn.dropped && !turn.pinned);
-  element.setAttribute("aria-busy", turn.state === "streaming");
-  element.querySelector(".pin").setAttribute("aria-pressed", turn.pinned);
-  element.querySelector(".pin span").textContent = turn.pinned ? "Pinned" : "Pin";
-  element.querySelector(".pin").hidden = !turn.answer || turn.state === "failed";
-  showText(element.querySelector(".answer > .text"), turn.answer);
-  const thinking = element.querySelector(".thinking");
-  thinking.hidden = !turn.thinking;
-  thinking.querySelector("div").textContent = turn.thinking;
-  if (turn.state !== "streaming" || turn.answer || turn.thinking) element.querySelector(".waiting").textContent = "";
-  element.querySelector(".numbers").textContent = turn.numbers;
-  element.querySelector(".notes").replaceChildren(...turn.notes.map(noted));
-  element.querySelector(".again").hidden = turn.state !== "failed" || running !== null;
-}
-
-function noted({ text, error }) {
-  const item = document.createElement("li");
-  item.textContent = text;
-  if (error) item.className = "error";
-  return item;
-}
-
-function made(turn) {
-  const element = $("turn").content.cloneNode(true).firstElementChild;
-  showText(element.querySelector(".question .text"), turn.question);
-  element.querySelector(".pin").addEventListener("click", () => {
+const acts = {
+  pin(turn) {
     turn.pinned = !turn.pinned;
     show(turn);
     keep();
     preview();
-  });
-  element.querySelector(".again").addEventListener("click", () => {
+  },
+  again(turn) {
     turns = turns.filter((other) => other !== turn);
-    element.remove();
+    turn.element.remove();
     ask(turn.question);
-  });
-  $("empty").hidden = true;
-  $("log").append(element);
-  return element;
-}
+  },
+};
 
-function readout(id, text, kind = "") {
-  const [, number, unit] = text.match(/^(.*?)(?: (s|ms))?$/);
-  const element = $(id);
-  element.className = kind;
-  element.textContent = number;
-  if (unit) {
-    const small = document.createElement("small");
-    small.textContent = unit;
-    element.append(small);
-  }
-}
-
-function numbers(data) {
-  const read = data.prompt_tokens === null ? "prompt tokens unknown" : `${count.format(data.prompt_tokens)} prompt tokens`;
-  const cached = data.cached_tokens ? ` (${count.format(data.cached_tokens)} cached)` : "";
-  const first = data.ttft_ns === null ? "–" : seconds(data.ttft_ns / 1e6);
-  const speed = data.tokens_per_s === null ? "too short for a speed" : `${rate(data.tokens_per_s)} tok/s`;
-  const dropped = data.dropped ? ` · ${data.dropped} messages dropped` : "";
-  return `${read}${cached} · ${first} to first token · ${speed}${dropped}`;
-}
-
-function seconds(ms) {
-  if (ms < 199.5) return `${ms < 10 ? ms.toFixed(1) : ms.toFixed(0)} ms`;
-  return ms < 9950 ? `${(ms / 1000).toFixed(ms < 995 ? 2 : 1)} s` : `${(ms / 1000).toFixed(0)} s`;
-}
-
-function rate(value) {
-  return value < 9.95 ? value.toFixed(1) : value.toFixed(0);
+function show(turn) {
+  showTurn(turn, acts, running === null);
 }
 
 function say(text) {
@@ -371,7 +314,7 @@ async function start() {
   $("model").replaceChildren(...info.models.map((name) => option(name)));
   $("model").value = info.model;
   const windows = [...new Set([...WINDOWS, info.num_ctx].filter(Boolean))].sort((a, b) => a - b);
-  $("num_ctx").replaceChildren(...windows.map((size) => option(size, count.format(size))));
+  $("num_ctx").replaceChildren(...windows.map((size) => option(size, tokens(size))));
   $("num_ctx").value = info.num_ctx ?? "";
   $("budget").checked = info.budget;
   const kept = recall();
@@ -410,7 +353,7 @@ $("new").addEventListener("click", () => {
   turns.forEach((turn) => turn.element?.remove());
   turns = [];
   $("empty").hidden = false;
-  for (const id of ["prompt_tokens", "ttft", "speed"]) readout(id, "–");
+  clearReadouts();
   keep();
   preview();
   $("question").focus();

@@ -110,6 +110,7 @@ async def test_a_listed_origin_may_ask_and_read():
         assert preflight.status_code == 204
         assert preflight.headers["access-control-allow-origin"] == app
         assert "content-type" in preflight.headers["access-control-allow-headers"]
+        assert "access-control-allow-private-network" not in preflight.headers
         response = await client.get("/api/tags", headers={"origin": app})
         assert response.headers["access-control-allow-origin"] == app
         assert "origin" not in sent(upstream, "/api/tags")[-1].headers

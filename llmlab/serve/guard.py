@@ -115,7 +115,7 @@ class Guard:
             and cors
             and header(scope, b"access-control-request-method")
         ):
-            await _preflight(send, cors)
+            await _preflight(scope, send, cors)
             return
         problem = problem or self._unauthorised(scope)
         if cors:
@@ -179,13 +179,15 @@ def _is_open(scope: Scope) -> bool:
     return scope["method"] == "GET" and (path in OPEN_PATHS or path.startswith(STATIC_PREFIX))
 
 
-async def _preflight(send: Send, cors: Headers) -> None:
+async def _preflight(scope: Scope, send: Send, cors: Headers) -> None:
     headers = [
         *cors,
         (b"access-control-allow-methods", b"GET, HEAD, POST"),
         (b"access-control-allow-headers", b"authorization, content-type"),
         (b"access-control-max-age", PREFLIGHT_S),
     ]
+    if header(scope, b"access-control-request-private-network"):
+        headers.append((b"access-control-allow-private-network", b"true"))
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 

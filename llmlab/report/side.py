@@ -117,7 +117,7 @@ def plain(value: object, missing: str = MISSING) -> str:
 def _parsed(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

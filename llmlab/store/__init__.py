@@ -219,7 +219,7 @@ class Store:
         try:
             cursor = self._connection.execute(sql, values)
             names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+            return [dict(zip(names, map(rows.shown, row), strict=True)) for row in cursor]
         except sqlite3.Error as error:
             raise store_error(self.path, error) from None
 
@@ -236,7 +236,7 @@ class Store:
             command,
         )
         if tags:
-            return f"Tags there are: {', '.join(tag for (tag,) in tags)}"
+            return f"Tags there are: {', '.join(str(rows.shown(tag)) for (tag,) in tags)}"
         if self.runs(command, limit=1):
             return "No run has a tag; list them with: llmlab runs"
         return "There are no runs yet; measure one with: llmlab bench --tag NAME"

@@ -63,9 +63,53 @@ def update_run(connection: sqlite3.Connection, run_id: str, columns: Mapping[str
     connection.execute(f"UPDATE runs SET {sets} WHERE id = ?", (*map(storable, columns.values()), run_id))
 
 
+class _Reader:
+    """Reads the rows of one kind of record. SQLite lets other programs put any type into any column: a value of a type
+    that is not the record's is read as that type where it can be, else as unknown.
+    """
+
+    def __init__(self, record: Any, columns: Iterable[str]) -> None:
+        types = {f.name: f.type for f in fields(record)}
+        self._types = tuple(_plain_type(types[name]) for name in columns)
+        self._known: set[tuple[type, ...]] = set()
+
+    def __call__(self, row: Iterable[Any]) -> tuple[Any, ...]:
+        values = tuple(row)
+        found = tuple(map(type, values))
+        if found in self._known:
+            return values
+        if all(is_ in (wanted, type(None)) for is_, wanted in zip(found, self._types, strict=True)):
+            self._known.add(found)
+            return values
+        return tuple(map(_as_type, values, self._types))
+
+
+def _plain_type(annotation: Any) -> type:
+    """How a field is stored: as a number, or as text."""
+    if annotation in (bool, bool | None, int, int | None):
+        return int
+    return float if annotation in (float, float | None) else str
+
+
+def _as_type(value: Any, wanted: type) -> Any:
+    if value is None or type(value) is wanted:
+        return value
+    if wanted is str:
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if wanted is int:
+        return storable_figure(value)
+    return float(value) if isinstance(value, int) else None
+
+
+_CALL_READER = _Reader(Call, CALL_COLUMNS)
+_RUN_READER = _Reader(Run, RUN_COLUMNS)
+_MODEL_READER = _Reader(Model, MODEL_COLUMNS)
+_MACHINE_READER = _Reader(Machine, MACHINE_COLUMNS)
+
+
 def call_of(row: Iterable[Any]) -> Call:
     """The call of a row of CALL_COLUMNS."""
-    values = dict(zip(CALL_COLUMNS, row, strict=True))
+    values = dict(zip(CALL_COLUMNS, _CALL_READER(row), strict=True))
     if values["recalled"] is not None:
         values["recalled"] = bool(values["recalled"])
     values["pieces"] = values["pieces"] or 0
@@ -74,12 +118,12 @@ def call_of(row: Iterable[Any]) -> Call:
 
 def run_of(row: Iterable[Any]) -> Run:
     """The run of a row of RUN_COLUMNS."""
-    return Run(**dict(zip(RUN_COLUMNS, row, strict=True)))
+    return Run(**dict(zip(RUN_COLUMNS, _RUN_READER(row), strict=True)))
 
 
 def model_of(row: Iterable[Any]) -> Model:
     """The model of a row of MODEL_COLUMNS."""
-    values = dict(zip(MODEL_COLUMNS, row, strict=True))
+    values = dict(zip(MODEL_COLUMNS, _MODEL_READER(row), strict=True))
     values["capabilities"] = _words(values["capabilities"])
     return Model(**values)
 
@@ -88,14 +132,19 @@ def _words(text: str | None) -> tuple[str, ...] | None:
     """A JSON list of words; None for anything else that another program may have put there."""
     try:
         found = json.loads(text or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return tuple(map(str, found)) if isinstance(found, list) else None
 
 
 def machine_of(row: Iterable[Any]) -> Machine:
     """The machine of a row of MACHINE_COLUMNS."""
-    return Machine(**dict(zip(MACHINE_COLUMNS, row, strict=True)))
+    return Machine(**dict(zip(MACHINE_COLUMNS, _MACHINE_READER(row), strict=True)))
+
+
+def shown(value: Any) -> Any:
+    """A value of any column as text or number."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def upsert(table: str, columns: Iterable[str], *, key: str = "id", keep_known: bool = False) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from llmlab.cli import app
 from llmlab.cli.page import cli_page
+from llmlab.fake import FakeServer, Figures
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,3 +54,23 @@ def test_the_readme_is_short_and_has_both_commands():
     assert len(text.splitlines()) <= 150
     assert "bench --quick --tag laptop" in text
     assert "-m pytest" in text
+
+
+def columns(text: str) -> list[list[str]]:
+    """The lines of a printed table that head it: those before a line that begins with a number or a name of a row."""
+    lines = text.splitlines()
+    return [re.split(r"\s{2,}", line.strip()) for line, blank in zip(lines[1:], lines, strict=False) if not blank]
+
+
+def test_the_run_in_the_readme_looks_like_a_run_of_today(lab):
+    (shown,) = re.findall(r"<!-- output: bench -->\n```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    figures = Figures(decode_gap_ns=500_000, prefill_tokens_per_s=200_000, slots=4, size_vram_bytes=0)
+    with FakeServer(figures) as fake:
+        printed = lab("bench", "--quick", "--tag", "laptop", "--repeat", "1", "--host", fake.url).stdout
+    heads = {tuple(head) for head in columns(printed)}
+    for head in ("asked", "prompt", "users", "turns"):
+        (found,) = [tuple(h) for h in columns(shown) if h[0] == head]
+        assert found in heads
+    for line in shown.splitlines():
+        if line.endswith(("each cold", "twice", "moment", "for it")):
+            assert line in printed

@@ -223,8 +223,9 @@ def _named(figure: str, word: str) -> str:
 def _cells_view() -> str:
     """What did each cell of a bench run come to?
 
-    A burst is all users of one repeat, elsewhere a single call. Figures are of its ok calls that did not reload the
-    model; a cell's figures are medians over its bursts. Windows split by run stand where GROUP BY would: SQLite hands
+    A burst is all users of one repeat, elsewhere a single call. Of a burst made again after a stop the later rows count,
+    and half a burst does not. Figures are of its ok calls that did not reload the model; a cell's figures are medians
+    over its bursts. Windows split by run stand where GROUP BY would: SQLite hands
     `WHERE run_id = …` down through them, so that one run out of a million calls is read through the index.
     """
     in_cell = f" OVER (PARTITION BY {_CELL})"
@@ -238,15 +239,17 @@ def _cells_view() -> str:
     )
     return f"""
         CREATE VIEW cells AS
-        WITH measured AS (
+        WITH finished AS (
             SELECT *,
                 CASE experiment WHEN 'users' THEN coalesce(repeat, 0) ELSE id END AS burst,
                 outcome = 'ok' AND instr(',' || coalesce(flags, '') || ',', ',reloaded,') = 0 AS good
-            FROM call_rates WHERE purpose = 'measured'
+            FROM call_rates WHERE purpose = 'measured' AND outcome <> 'cancelled'
+        ), measured AS (
+            SELECT *, row_number() OVER (PARTITION BY {_CELL}, burst, user ORDER BY id DESC) AS age FROM finished
         ), figures AS (
             SELECT {_CELL}, id, burst, good, outcome <> 'ok' AS bad, cut IN ('suspected', 'proved') AS cut, recalled,
-                CASE WHEN good THEN last_piece_s END AS last_piece_s, {figures}
-            FROM measured
+                CASE WHEN good THEN coalesce(connect_s, 0) + last_piece_s END AS last_piece_s, {figures}
+            FROM measured WHERE age = 1
         ), ranked AS (
             SELECT *, {_ranks(_CALL_FIGURES, f"{_CELL}, burst")} FROM figures
         ), bursts AS (
@@ -260,7 +263,7 @@ def _cells_view() -> str:
         ), ranked_bursts AS (
             SELECT *, row_number() OVER (PARTITION BY {_CELL} ORDER BY burst) AS cell_place,
                 {_ranks(_BURST_FIGURES, _CELL)}
-            FROM bursts WHERE place = 1
+            FROM bursts WHERE place = 1 AND (experiment <> 'users' OR calls >= size)
         ), shown AS (
             SELECT {_CELL}, cell_place, sum(good > 0){in_cell} AS n, sum(calls){in_cell} AS calls,
                 sum(failed){in_cell} AS failed, sum(calls - failed - good){in_cell} AS reloaded,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llmlab.call import Call
+from llmlab.cells import cells as python_cells
 from llmlab.machine import Machine
 from llmlab.model import Model
 from llmlab.run import Run
@@ -236,3 +237,17 @@ def test_a_run_is_summed_up(store):
     }  # fmt: skip
     assert {name: summary[name] for name in expected} == expected
     assert (rows[empty.id]["calls"], rows[empty.id]["ttft_s"], rows[empty.id]["model"]) == (0, None, None)
+
+
+def test_a_burst_made_again_counts_once_and_half_a_burst_not_at_all(store):
+    whole = burst(1, (100, 1_000, 50), (200, 2_000, 50))
+    again = burst(1, (300, 1_000, 50), (400, 2_000, 50))
+    half = burst(2, (900, 3_000, 50), (950, 4_000, 50))[:1]
+    calls = [replace(call, size=2) for call in (*whole, *again, *half)]
+    run = saved(store, *calls)
+    (row,) = cells(store, run).values()
+    (cell,) = python_cells(store.calls(run.id))
+    assert (row["n"], cell.n) == (1, 1)
+    assert row["worst_ttft_s"] == pytest.approx((cell.median("ttft_worst_ns") or 0) / 1e9)
+    assert row["all_tokens_per_s"] == pytest.approx(cell.median("total_tokens_per_s"))
+    assert row["ttft_s"] == 350

@@ -119,6 +119,7 @@ def serve(
     think: Think = None,
     max_parallel: Annotated[int, typer.Option("--max-parallel", min=1, metavar="N", help="Calls at once.")] = 512,
     max_queue: Annotated[int, typer.Option("--max-queue", min=0, metavar="N", help="Calls that may wait.")] = 512,
+    max_body: Annotated[int, typer.Option("--max-body", min=1, metavar="MB", help="Largest request.")] = 8,
     allow_host: Annotated[
         list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A further name this server goes by.")
     ] = None,
@@ -170,6 +171,7 @@ def serve(
         origins=tuple(origin or ()),
         max_parallel=max_parallel,
         max_queue=max_queue,
+        max_body_bytes=max_body * 1024 * 1024,
     )
     raise typer.Exit(run(run_serve(settings)))
 

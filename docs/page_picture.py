@@ -1,6 +1,6 @@
-"""Take pictures of the page of `llmlab serve` for the README: light, dark, and as wide as a phone.
+"""Take pictures of the page of `llmlab serve`: light for the README; with `--all` dark and as wide as a phone too.
 
-    python benchmarks/page_screenshot.py docs [--chromium /usr/bin/chromium]
+    python docs/page_picture.py [docs/img] [--all] [--chromium /usr/bin/chromium]
 
 The conversation is played by the fake server with a window of 320 tokens, so that it overflows after a few turns: the
 first one is pinned, the long one after it is dropped by the budget.
@@ -138,22 +138,21 @@ def talk(page: Page, url: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="where the pictures go")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "img", help="where they go")
+    parser.add_argument("--all", action="store_true", help="every scheme and width")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    wanted = [(scheme, name) for scheme in ("light", "dark") for name in WIDTHS] if args.all else [("light", "wide")]
     with tempfile.TemporaryDirectory() as folder, chromium(args.chromium) as browser:
         os.environ["XDG_DATA_HOME"] = folder
-        for scheme in ("light", "dark"):
-            for name, (width, height) in WIDTHS.items():
-                figures = Figures(model="qwen2.5:3b")
-                with FakeServer(figures, replays()) as fake, served(fake.url, Path(folder)) as url:
-                    page = browser.new_page(
-                        viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=2
-                    )
-                    talk(page, url)
-                    page.screenshot(path=args.folder / f"page-{scheme}-{name}.png")
-                    page.close()
+        for scheme, name in wanted:
+            width, height = WIDTHS[name]
+            with FakeServer(Figures(model="qwen2.5:3b"), replays()) as fake, served(fake.url, Path(folder)) as url:
+                page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+                talk(page, url)
+                page.screenshot(path=args.folder / ("page.png" if not args.all else f"page-{scheme}-{name}.png"))
+                page.close()
 
 
 if __name__ == "__main__":

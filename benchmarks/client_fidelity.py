@@ -307,7 +307,7 @@ def main() -> None:
     parser.add_argument("--wire", choices=PATHS, default="ollama")
     parser.add_argument("--ttft-ms", type=float, default=200)
     parser.add_argument("--rate", type=float, default=50)
-    parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=300, help="tokens of each stream")
     parser.add_argument("--spread-ms", type=float, default=0)
     parser.add_argument("--repeat", type=int, default=1, help="rounds of each client; the median CPU counts")
     parser.add_argument("--work", choices=CLIENTS, help=argparse.SUPPRESS)

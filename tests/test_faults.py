@@ -4,6 +4,7 @@ Each is one line with the right exit code; nothing that was measured is lost, an
 """
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -263,3 +264,37 @@ def test_a_file_whose_columns_hold_another_programs_values(lab, tmp_path, table,
     word = lab("runs", "--format", "json").stdout.split('"short_id": "')[1][:6]
     exported = lab("export", word, "--output", str(tmp_path / "x.db"))
     assert exported.exit_code == 0 or one_line(exported, Exit.STORE, "CHECK constraint failed")
+
+
+BACKWARDS = """
+import datetime, itertools, time
+hours, now, then = itertools.count(1), datetime.datetime.now, time.time
+
+class Calendar(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return now(tz) - datetime.timedelta(hours=next(hours))
+
+datetime.datetime = Calendar
+time.time = lambda: then() - 3600 * next(hours)
+"""
+
+
+def test_a_calendar_that_runs_backwards_changes_no_duration(tmp_path, rows) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BACKWARDS)
+    slow = answer("a", {"sleep_ms": 50}, "b", done_line())
+    with Playing({**slow, "always": True}) as server:
+        done = subprocess.run(
+            [sys.executable, "-m", "llmlab", "chat", "--lines", "--host", server.url],
+            input="one\ntwo\n",
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"},
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    (run,) = rows("select started_utc, finished_utc from runs")
+    assert run["finished_utc"] < run["started_utc"]
+    calls = rows("select seq, ttft_ns, total_ns, started_utc from calls order by seq")
+    assert calls[1]["started_utc"] < calls[0]["started_utc"]
+    assert all(0 <= call["ttft_ns"] < 50_000_000 <= call["total_ns"] < 20_000_000_000 for call in calls)

@@ -1,6 +1,7 @@
 """The screen: model text as it is on stdout, everything else on stderr."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -21,12 +22,16 @@ LEAST_TOKENS = 8
 
 
 class Screen:
-    """Where a chat is shown. `live` (stderr is a terminal) allows a waiting line that is rewritten in place."""
+    """Where a chat is shown. `live` (stderr is a terminal) allows a waiting line that is rewritten in place; NO_COLOR
+    leaves out the dim style.
+    """
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self.out = out or sys.stdout
         self.err = err or sys.stderr
-        self.live = self.err.isatty()
+        self.live = self.err.isatty() and os.environ.get("TERM") != "dumb"
+        styled = self.live and not os.environ.get("NO_COLOR")
+        self._dimmed, self._plain = (DIM, PLAIN) if styled else ("", "")
         self._column = 0
         self._thinking = ""
         self._thought_ns = 0
@@ -76,8 +81,7 @@ class Screen:
             self.note(line)
 
     def _dim(self, line: str) -> None:
-        style = (DIM, PLAIN) if self.live else ("", "")
-        self.err.write(f"{style[0]}{line}{style[1]}\n")
+        self.err.write(f"{self._dimmed}{line}{self._plain}\n")
         self.err.flush()
 
     def _fold_thinking(self) -> None:
@@ -94,7 +98,7 @@ class Screen:
             doing = "thinking" if self._thinking else what
             tail = printable(" ".join(self._thinking.split()))[-TAIL:]
             line = f"{doing} {time.monotonic() - started:.0f} s {tail}"
-            self.err.write(f"{CLEAR}{DIM}{line}{PLAIN}")
+            self.err.write(f"{CLEAR}{self._dimmed}{line}{self._plain}")
             self.err.flush()
 
     async def _stop_status(self) -> None:

@@ -16,6 +16,8 @@ class Format(StrEnum):
 
 
 Rows = Sequence[Mapping[str, Any]]
+FOLDED = 1.7
+"""A table is folded to fit a terminal up to so many times too narrow for it."""
 
 
 def print_listing(rows: Rows, columns: Sequence[str], form: Format, out: TextIO) -> None:
@@ -69,4 +71,9 @@ def _print_rich(columns: Sequence[str], cells: list[list[str]], out: TextIO) -> 
         table.add_column(column, overflow="fold")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    Console(file=out, emoji=False, highlight=False).print(table)
+    console = Console(file=out, emoji=False, highlight=False)
+    widest = console.measure(table, options=console.options.update(width=10_000)).maximum
+    if widest > FOLDED * console.width:
+        _print_plain(columns, cells, out)  # folded further, nobody could read it: the terminal breaks the lines
+    else:
+        console.print(table)

@@ -6,6 +6,7 @@ The ids are those of the collection of cases.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -220,3 +221,36 @@ def test_words_that_are_no_text_are_sent_stored_and_shown(hello, rows):
     assert rows("select tag from runs") == [{"tag": "\ufffd\ufffd"}]
     said(llmlab("report", broken), 2)
     said(llmlab("runs", "--tag", broken), 0)
+
+
+def on_terminal(*args: str, columns: int = 80, **env: str) -> str:
+    """What a command shows in a pseudo-terminal of so many columns."""
+    pexpect = pytest.importorskip("pexpect")
+    command = [*LLMLAB[1:], *args]
+    environment = {**os.environ, "TERM": "xterm-256color", **env}
+    child = pexpect.spawn(LLMLAB[0], command, encoding="utf-8", timeout=30, dimensions=(24, columns), env=environment)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    return child.before
+
+
+@posix_only
+def test_no_color_leaves_colours_out(hello, recorded):
+    colours = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+    for args in (("report",), ("runs",)):
+        assert not colours.search(on_terminal(*args, NO_COLOR="1")), args
+    assert colours.search(on_terminal("report"))
+    assert "\x1b[2m" in on_terminal("chat", "hi", "--host", hello.url)
+    assert "\x1b[2m" not in on_terminal("chat", "hi", "--host", hello.url, NO_COLOR="1")
+    assert "\x1b" not in on_terminal("chat", "hi", "--host", hello.url, TERM="dumb")
+
+
+@posix_only
+def test_a_narrow_terminal_loses_no_word(recorded):
+    for columns in (20, 40):
+        for args in (("runs",), ("report",)):
+            shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal(*args, columns=columns))
+            assert "…" not in shown and "Traceback" not in shown
+            assert LONG_NAME in "".join(shown.split())
+        assert "194 s / 127 s" in shown and "7.6 / 8.1" in shown

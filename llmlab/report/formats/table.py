@@ -54,10 +54,15 @@ def _print_rich(console: "Console", block: Block) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    table = _rich_table(block) if isinstance(block, Table) else None
+    if table is not None and _least_width(console, table) > console.width:
+        console.file.write(_plain(block))  # the terminal breaks its lines, and no figure is cut
+        return
     console.print(Text(block.title, style="bold"))
-    if isinstance(block, Table):
-        console.print(_rich_table(block))
-    lines = RichTable.grid(padding=(0, 1))
+    if table is not None:
+        console.print(table)
+    lines = RichTable.grid("", "", padding=(0, 1))
+    lines.columns[1].overflow = "fold"
     for line in block.lines if isinstance(block, Lines) else block.notes:
         lines.add_row("-", Text(line))
     if lines.row_count:
@@ -79,6 +84,10 @@ def _rich_table(block: Table) -> "RichTable":
     for row in block.rows:
         table.add_row(*(Text(text, style=_style(text) if i == last else "") for i, text in enumerate(row)))
     return table
+
+
+def _least_width(console: "Console", table: "RichTable") -> int:
+    return console.measure(table, options=console.options.update(width=10_000)).minimum
 
 
 def _style(text: str) -> str:

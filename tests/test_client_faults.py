@@ -238,13 +238,14 @@ def test_an_address_that_is_none_is_a_usage_error() -> None:
 
 async def test_a_proxy_is_asked_and_named() -> None:
     """A plain HTTP proxy gets the whole address as its target."""
-    async with PlayedServer([]) as proxy:
+    route = "POST http://model.example/api/chat"
+    script = [
+        answer("through", done_line(), route=route),
+        {"status": 502, "headers": HTML, "body": [{"text": "<html>no</html>"}], "route": route},
+        {**refusal(503, {"error": "busy"}), "route": route},
+    ]
+    async with PlayedServer(script) as proxy:
         address = f"http://ann:{PASSWORD}@127.0.0.1:{proxy.port}"
-        proxy._queues["POST http://model.example/api/chat"] = [  # the route as a proxy sees it
-            answer("through", done_line()),
-            {"status": 502, "headers": HTML, "body": [{"text": "<html>no</html>"}]},
-            refusal(503, {"error": "busy"}),
-        ]
         async with Client(server_at("http://model.example", proxy=address)) as client:
             got = await chat(client)
             assert (got.text, got.call.outcome, got.call.timing_source) == ("through", "ok", "reader")

@@ -234,10 +234,11 @@ def test_deep_nesting_is_not_json() -> None:
     assert isinstance(events[0], Fault)
 
 
-def test_a_line_without_an_end_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmlab.client.lines.LONGEST_LINE", 1000)
-    with pytest.raises(LabError, match="a line of over"):
-        read(*[b"x" * 600] * 2)
+def test_a_line_without_an_end_is_refused_in_time() -> None:
+    megabyte = b"x" * (1 << 20)
+    read(*[megabyte] * 64)
+    with pytest.raises(LabError, match="a line of over 64 MiB"):
+        read(*[megabyte] * 65)
 
 
 KEYS = st.sampled_from(

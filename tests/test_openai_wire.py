@@ -203,6 +203,12 @@ def test_other_services_are_no_answer(body: bytes, words: str) -> None:
     assert words in events[0].what
 
 
+def test_an_object_over_several_lines_may_hold_anything() -> None:
+    body = b"{\n" + delta(content="a")
+    for cut in range(len(body)):
+        assert repr(read(body[:cut], body[cut:])) == repr(read(body))
+
+
 def test_only_the_first_choice_is_the_answer() -> None:
     two = event({"choices": [{"index": 1, "delta": {"content": "x"}}, {"index": 0, "delta": {"content": "a"}}]})
     assert content(read(two, END)) == "a"

@@ -41,7 +41,7 @@ class OllamaWire(Wire):
 
     def feed(self, data: bytes) -> list[Event]:
         # Nearly every token comes as one whole line in one chunk; a chunk of several is no JSON value.
-        if self._lines.clean and not self.ended and not self._whole and data.endswith(b"\n"):
+        if self._lines.clean and not (self.ended or self._whole) and data.endswith(b"\n"):
             value = parse(data)
             if type(value) is dict:
                 self._events = []

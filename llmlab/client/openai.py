@@ -50,7 +50,7 @@ class OpenAIWire(Wire):
 
     def feed(self, data: bytes) -> list[Event]:
         # Nearly every token comes as one whole event in one chunk; a chunk of several is no JSON value.
-        if self._lines.clean and not self.ended and not self._open and data.startswith(b"data: {"):
+        if self._lines.clean and not (self.ended or self._open or self._whole) and data.startswith(b"data: {"):
             value = parse(data[6:]) if data.endswith(b"\n") else None
             if type(value) is dict:
                 self._events = []

@@ -76,7 +76,7 @@ class Screen:
 
     def numbers(self, answer: Answer) -> None:
         """The three numbers, then what was dropped or cut."""
-        self._dim(three_numbers(answer.call))
+        self._dim(three_numbers(answer.call, thinks=bool(answer.thinking)))
         for line in answer.notes:
             self.note(line)
 
@@ -112,15 +112,14 @@ class Screen:
         self.err.flush()
 
 
-def three_numbers(call: Call) -> str:
+def three_numbers(call: Call, *, thinks: bool = False) -> str:
     """Prompt tokens read, time to first token, tokens per second: `263 prompt tokens · 0.34 s to … · 41 tok/s`."""
     read = f"{format_count(call.prompt_tokens)} prompt tokens"
     if call.cached_tokens:
         read += f" ({format_count(call.cached_tokens)} cached)"
     speed = call.decode_tokens_per_s or call.user_tokens_per_s
     first = format_seconds(None if call.ttft_ns is None else call.ttft_ns / 1e9)
-    thinks = call.ttft_answer_ns is not None and call.ttft_answer_ns != call.ttft_ns
-    answer = f" ({format_seconds((call.ttft_answer_ns or 0) / 1e9)} to the answer)" if thinks else ""
+    answer = f" ({format_seconds(call.ttft_answer_ns / 1e9)} to the answer)" if thinks and call.ttft_answer_ns else ""
     too_short = speed is None and (call.output_tokens or LEAST_TOKENS) < LEAST_TOKENS
     rate = "too short for a speed" if too_short else format_speed(speed)
     return f"{read} · {first} to first token{answer} · {rate}"

@@ -231,7 +231,8 @@ class _Body:
         while self._size > self._max_bytes:
             if self._complete or self._size > FORGOTTEN_TIMES * self._max_bytes:
                 what = f"the request's body is longer than {self._max_bytes:,} bytes"
-                raise BodyRefused(Problem(413, what, "Send less at once, or start llmlab serve with a larger --max-body", close=not self._complete))
+                hint = "Send less at once, or start llmlab serve with a larger --max-body"
+                raise BodyRefused(Problem(413, what, hint, close=not self._complete))
             message = await self._next()
         return message
 

@@ -225,8 +225,8 @@ def _cells_view() -> str:
 
     A burst is all users of one repeat, elsewhere a single call. Of a burst made again after a stop the later rows
     count, half a burst does not. Figures are of its ok calls that did not reload the model; a cell's figures are
-    medians over its bursts. Windows split by run stand where GROUP BY would: SQLite hands `WHERE run_id = …` down through them, so
-    that one run out of a million calls is read through the index.
+    medians over its bursts. Windows split by run stand where GROUP BY would: SQLite hands `WHERE run_id = …` down
+    through them, so that one run out of a million calls is read through the index.
     """
     in_cell = f" OVER (PARTITION BY {_CELL})"
     in_burst = f" OVER (PARTITION BY {_CELL}, burst)"

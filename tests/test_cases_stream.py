@@ -137,6 +137,7 @@ CASES = {
         [{**OK, "thinking": "", "text": "Write `<think>` first:\n```\n<think>\n```\nThat is all."}],
     ),
     "C25": Case([whole("load"), whole("unload")], [{"outcome": "error", "error": ["nothing was generated"]}] * 2),
+    "C25-measured": Case([whole("load")], [{"outcome": "error"}], label=Label(purpose="measured")),
     "C25-warmup": Case([whole("load"), whole("unload")], [OK, OK], label=Label(purpose="warmup")),
     "C26": Case(
         [

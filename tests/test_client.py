@@ -332,6 +332,19 @@ async def test_a_cancelled_task_leaves_a_call_and_closes_at_once(steps: list[str
         await server.requests[0].left.wait()
 
 
+async def test_closing_the_client_ends_the_chats_under_way() -> None:
+    never = asyncio.Event()
+    async with PlayedServer([answer("a", {"wait": never}), answer({"wait": never})]) as server:
+        client = Client(server_at(server.url))
+        tasks = [asyncio.ensure_future(chat(client)) for _ in range(2)]
+        await until(lambda: len(server.requests) == 2)
+        await client.aclose()
+        got = [await task for task in tasks]
+        assert {one.call.outcome for one in got} <= {"incomplete", "error"}
+        assert all(isinstance(one.error, ServerError) for one in got)
+        assert client.in_flight == 0
+
+
 async def test_a_fault_of_the_reader_is_a_cancelled_call() -> None:
     never = asyncio.Event()
     async with PlayedServer([answer("a", {"wait": never})]) as server, Client(server_at(server.url)) as client:

@@ -50,8 +50,14 @@ class Connection(asyncio.Protocol):
         else:
             self.abort()
 
+    def close(self) -> None:
+        """Close at once, also under an exchange in progress, whose reader is told."""
+        if self._exchange is not None:
+            self._exchange.fail(httpx.ReadError("closed"))
+        self.abort()
+
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once; whoever reads an exchange has been told or is the one who asks."""
         self.closed = True
         self._exchange = None
         if self._transport is not None:

@@ -68,7 +68,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         for connection in list(self._all):
-            connection.abort()
+            connection.close()
         # The event loop closes the sockets in its next round.
         await asyncio.sleep(0)
 

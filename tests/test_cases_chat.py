@@ -182,6 +182,8 @@ CASES = {
     "C46-limit": Case(
         ("a", done_line("length", eval_count=32)), args=("-n", "32"), out="a\n", err=("stopped at -n 32",)
     ),
+    "C46-server": Case(("a", done_line("length")), out="a\n", err=("the server's own limit",), not_err=("-n ",)),
+    "C46-other": Case(("a", done_line("content_filter")), out="a\n", err=("stopped: content_filter",)),
     "C46-window": Case(
         ("a", done_line("length", prompt_eval_count=2050, eval_count=2046)),
         out="a\n",

@@ -184,12 +184,14 @@ def endings(answer: Answer, num_predict: int | None) -> Iterator[str]:
     elif not answer.text:
         spent = f" in {_counted(call.output_tokens, 'token')}" if call.output_tokens else ""
         yield f"no answer: the model only thought{spent}" if answer.thinking else f"no answer{spent}"
-    if call.done_reason == "length" and num_predict:
-        yield f"stopped at -n {num_predict}"
+    if call.done_reason == "length":
+        yield f"stopped at -n {num_predict}" if num_predict else "stopped: the server's own limit for an answer"
     elif call.done_reason == "window_full":
         yield "stopped: the window is full; a larger --num-ctx, or fewer pins, leaves more room"
     elif call.done_reason == "repeat":
         yield "stopped: the model had come to repeat itself"
+    elif call.done_reason not in (None, "stop", "tool_calls"):
+        yield f"stopped: {call.done_reason}"
     if has_flag(call, "buffered"):
         yield "the stream looks buffered by a proxy: the time to first token is not the model's"
     if has_flag(call, "slow_connect"):

@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import re
+import stat
+import sys
 import traceback
 from pathlib import Path
 from urllib.parse import quote
@@ -238,3 +240,21 @@ def test_a_listing_on_a_terminal_shows_names_as_they_are_written() -> None:
     shown = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
     assert not OBEYED.search(shown)
     assert "a[/INST]" in shown and ":bug:" in shown and "[bold]x" in "".join(shown.split("\n"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a Unix terminal")
+def test_what_was_typed_is_kept_only_when_asked_and_for_its_owner_alone(tmp_path) -> None:
+    pytest.importorskip("pexpect")
+    from tests.test_terminal import Terminal
+
+    file = tmp_path / "data" / "llmlab" / "chat_history"
+    with Playing({**answer("fine", done_line()), "always": True}) as server:
+        for options in ((), ("--keep-text",)):
+            terminal = Terminal("--host", server.url, *options)
+            terminal.type("my secret plan")
+            terminal.expect("to first token")
+            assert terminal.leave() == 0
+            assert file.exists() == bool(options)
+    assert "my secret plan" in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "lab.db").stat().st_mode) == 0o600

@@ -56,13 +56,20 @@ def _session(talk: "Talk") -> "PromptSession[str]":
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    history: History = InMemoryHistory()
-    if talk.settings.keep_text:
-        folder = data_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        history = FileHistory(str(folder / "chat_history"))
+    history = _kept_history() if talk.settings.keep_text else InMemoryHistory()
     commands = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
     return PromptSession(history=history, key_bindings=keys, completer=commands, complete_while_typing=False)
+
+
+def _kept_history() -> History:
+    """What was typed, in a file for its owner alone; only of this conversation where no file can be made."""
+    file = data_folder() / "chat_history"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))
 
 
 def bottom_line(conversation: "Conversation") -> str:

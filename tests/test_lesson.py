@@ -33,7 +33,7 @@ def test_a_word_is_remembered_and_every_turn_ends_with_three_numbers(lab, engine
 
 
 def test_past_the_window_the_cut_is_proved_without_a_budget_and_the_pin_holds_with_one(lab, engine, rows):
-    size = ["--num-ctx", "256", "-n", "64"]
+    size = ["--num-ctx", "256", "-n", "40"]
     result = chat(lab, engine, TELL, *TALK, ASK, options=[*size, "--no-budget"])
     assert "BLUEBIRD" not in result.stdout.splitlines()[-1]
     assert "the oldest part of this conversation is gone" in result.stderr

@@ -60,6 +60,7 @@ YAML = "env:\n  :key: value\n  a :bug: b\n"
 
 CASES = {
     "C01": Case((line("one\u0085two"), line("x\u2028y\u2029z"), END), out="one\u0085twox\u2028y\u2029z\n"),
+    "C01-burst": Case(({"burst": [line("one\u0085\u2028two"), line("three"), END]},), out="one\u0085\u2028twothree\n"),
     "C02": Case(({"hex": EMOJI_BYTES[:CUT].hex()}, {"hex": EMOJI_BYTES[CUT:].hex()}, END), out="naïve 中🙂\n"),
     "C04": Case(
         (

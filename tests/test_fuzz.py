@@ -117,6 +117,7 @@ VALUES = ANY_TEXT | st.sampled_from(["0", "-1", "1e999", "NaN", "9" * 5_000, "["
 
 
 @given(st.lists(st.builds("{}={}".format, ANY_TEXT, VALUES) | ANY_TEXT, max_size=4))
+@example(["a=1e999", "b=[-1e999]", "c=NaN", "d=" + "[" * 5_000, "e=" + "9" * 5_000])
 def test_any_model_options_can_be_sent_or_are_a_usage_error(pairs: list[str]) -> None:
     try:
         options = model_options(pairs)

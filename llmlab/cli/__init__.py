@@ -1,5 +1,6 @@
 """The command line: one group that turns every error into one line and an exit code, and its commands."""
 
+import errno
 import os
 import sys
 from collections.abc import Coroutine
@@ -10,7 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 from llmlab import __version__
-from llmlab.errors import Exit, LabError
+from llmlab.errors import Exit, LabError, one_line
+
+UNWRITABLE = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class LabGroup(TyperGroup):
@@ -21,7 +24,7 @@ class LabGroup(TyperGroup):
             return super().main(*args, **extra)
         except SystemExit as end:
             raise SystemExit(_flushed(end.code)) from None
-        except OSError as error:  # help that cannot be written
+        except OSError as error:
             raise SystemExit(_system_failed(error)) from None
 
     def invoke(self, ctx: Any) -> Any:
@@ -36,8 +39,6 @@ class LabGroup(TyperGroup):
             _drop_stdout()
             # Whoever reads a listing may have enough of it; a bench without its reader has not measured everything.
             raise typer.Exit(Exit.FAILED if ctx.invoked_subcommand == "bench" else Exit.OK) from None
-        except OSError as error:
-            raise typer.Exit(_system_failed(error)) from None
 
 
 app = typer.Typer(
@@ -87,8 +88,8 @@ def _flushed(code: Any) -> Any:
 
 def _system_failed(error: OSError) -> Exit:
     """Say what the system refused: a full disk behind stdout, a file that is in the way."""
-    where = f"{error.filename}: " if error.filename else "cannot write the output: "
-    say(f"Error: {where}{error.strerror or error}")
+    where = "cannot write the output: " if error.errno in UNWRITABLE else ""
+    say(one_line(f"Error: {error.filename or ''}{': ' if error.filename else where}{error.strerror or error}"))
     _drop_stdout()
     return Exit.FAILED
 

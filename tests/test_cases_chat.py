@@ -244,19 +244,6 @@ def test_c22_c23_c62_past_thinking_is_neither_sent_nor_counted(lab, rows) -> Non
     assert rows("select max(prompt_tokens_estimate) most from calls")[0]["most"] < 60
 
 
-@pytest.mark.parametrize(
-    "lost", [refusal(500, {"error": "boom"}), answer("half"), answer(*tools(0), done_line("load"))]
-)
-def test_c112_a_failed_turn_leaves_nothing_in_the_conversation(lab, rows, lost) -> None:
-    """On a pipe the first failure ends the program; in a conversation nothing of it is sent again."""
-    with Playing(lost, answer("fine", END)) as server:
-        result = lab("chat", "--lines", "--host", server.url, stdin="bad\ngood\n")
-        assert result.exit_code == SERVER
-        assert len(server.asked) == 1
-        assert lab("chat", "good", "--host", server.url).exit_code == OK
-        assert server.asked[1]["messages"] == [{"role": "user", "content": "good"}]
-
-
 def test_c44_a_stream_that_a_proxy_held_back_is_said(lab, rows) -> None:
     """All lines in one write, after the time it took to decode them; the figures of the server are small here."""
     end = done_line(load_duration=0, prompt_eval_duration=1_000_000, eval_duration=120_000_000)

@@ -82,3 +82,21 @@ async def test_a_server_that_restarts_between_calls_is_asked_again(path) -> None
         upstream.drop_idle()
         response = await client.post(path, json=body)
         assert response.status_code == 200 and '"b"' in response.text
+
+
+LOST = {
+    "refused": refusal(500, {"error": "boom"}),
+    "half": answer("the first half"),
+    "reset": answer("the first half", end="reset"),
+    "load": answer(done_line("load")),
+    "error": answer("the first half", {"line": {"error": "boom"}}),
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+async def test_c112_a_failed_turn_leaves_nothing_in_the_conversation(lost) -> None:
+    async with bench(answer("one", done_line()), LOST[lost], answer("fine", done_line())) as (upstream, _, client):
+        for message in ("first", "bad", "good"):
+            await client.post("/chat", json={"message": message, "session": "me"})
+        contents = [m["content"] for m in sent(upstream)[-1].json["messages"]]
+        assert contents == ["first", "one", "good"]

@@ -123,15 +123,24 @@ class OpenAIWire(Wire):
         if not isinstance(delta, dict):
             delta = choice.get("message")
         if isinstance(delta, dict):
-            thinking = first_text(delta.get("reasoning_content"), delta.get("reasoning"), delta.get("thinking"))
             content = delta.get("content")
-            if thinking:
-                self._events.append(Piece("thinking", thinking))
-            if content:
-                self._content(content)
-            if delta.get("tool_calls"):
-                self._tools(delta["tool_calls"])
-        self._reason = first_text(choice.get("finish_reason")) or self._reason
+            if len(delta) > 1 or not isinstance(content, str):
+                self._delta(delta)
+            elif content:
+                self._events.append(Piece("content", content))
+        reason = choice.get("finish_reason")
+        if reason:
+            self._reason = first_text(reason) or self._reason
+
+    def _delta(self, delta: dict[str, Any]) -> None:
+        """A delta that holds more than a text."""
+        thinking = first_text(delta.get("reasoning_content"), delta.get("reasoning"), delta.get("thinking"))
+        if thinking:
+            self._events.append(Piece("thinking", thinking))
+        if delta.get("content"):
+            self._content(delta["content"])
+        if delta.get("tool_calls"):
+            self._tools(delta["tool_calls"])
 
     def _content(self, content: object) -> None:
         parts = content if isinstance(content, list) else [{"text": content}]

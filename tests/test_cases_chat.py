@@ -178,7 +178,9 @@ CASES = {
         not_err=("tok/s", "-"),
         row={"decode_ns": None, "flags": "odd_figures"},
     ),
-    "C35-none": Case(("a", done_line(eval_count=0, eval_duration=0)), out="a\n", not_err=("tok/s",)),
+    "C35-none": Case(
+        ("a", done_line(eval_count=0, eval_duration=0)), out="a\n", not_err=("tok/s",), row={"flags": "odd_figures"}
+    ),
     "C46": Case(("a", done_line(None)), out="a\n", not_err=("stopped",), row={"done_reason": None}),
     "C46-limit": Case(
         ("a", done_line("length", eval_count=32)), args=("-n", "32"), out="a\n", err=("stopped at -n 32",)

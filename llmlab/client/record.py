@@ -126,7 +126,7 @@ class Record:
         for flag, holds in (
             ("buffered", buffered),
             ("decode_disagrees", not buffered and decode_disagrees(done, ttft_ns, last_piece_ns)),
-            ("odd_figures", done.odd),
+            ("odd_figures", done.odd or (self.pieces > 0 and done.output_tokens == 0)),
             ("slow_connect", loopback and (self.connect_ns or 0) > SLOW_CONNECT_NS),
         ):
             flags = add_flag(flags, flag) if holds else flags

@@ -68,7 +68,9 @@ def run(script: str, *args: str) -> Any:
 def fidelity(options: argparse.Namespace) -> Iterator[Line]:
     clients = [] if options.peers else ["--clients", "llmlab,floor,httpx"]
     script = "client_fidelity.py"
-    rows = {(r["client"], r["streams"]): r for r in run(script, "--repeat", "3", *clients)["rows"]}
+    rows = {
+        (r["client"], r["streams"]): r for r in run(script, "--streams", "64,256", "--repeat", "3", *clients)["rows"]
+    }
     ours, plain = rows["llmlab", 64], rows["httpx", 64]
     yield at_most("64 streams: TTFT error, p50", 5, "ms", ours["ttft_error_ms"]["p50"], script)
     yield at_most("64 streams: TTFT error, p99", 25, "ms", ours["ttft_error_ms"]["p99"], script)

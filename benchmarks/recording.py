@@ -153,7 +153,9 @@ def floor(path: Path, count: int) -> dict[str, float]:
     began, cpu = time.perf_counter(), time.process_time()
     for first in range(0, count, BATCH):
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(f"INSERT INTO calls VALUES ({marks})", rows[first : first + BATCH])
+        connection.executemany(
+            f"INSERT INTO calls ({', '.join(CALL_COLUMNS)}) VALUES ({marks})", rows[first : first + BATCH]
+        )
         connection.execute("COMMIT")
     ended, used = time.perf_counter(), time.process_time() - cpu
     connection.close()

@@ -252,4 +252,5 @@ def resume_line(session: Session, word: str) -> str:
     done = sum(1 for c in session.calls if c.purpose == "measured" and c.outcome != "cancelled")
     if not done:
         return ""
-    return f"{word}: {done} measured calls are kept. Go on with: llmlab bench --resume {session.run.id[-6:]}"
+    kept = "1 measured call is" if done == 1 else f"{done} measured calls are"
+    return f"{word}: {kept} kept. Go on with: llmlab bench --resume {session.run.id[-6:]}"

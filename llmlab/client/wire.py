@@ -1,5 +1,6 @@
 """What both wires share: lines in, events out, and an answer that may also be one JSON object; no I/O, no clock."""
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from llmlab.client.events import Event, Fault
@@ -9,7 +10,7 @@ from llmlab.client.speech import said, unfold
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Wire:
+class Wire(ABC):
     """Reads one answer: bytes in, events out, however the bytes are cut.
 
     After a `Fault` or `Done` nothing more is read (`ended`). An answer that ends without either is incomplete.
@@ -52,19 +53,19 @@ class Wire:
             self._finish()
         return self._events
 
+    @abstractmethod
     def _line(self, line: bytes) -> None:
         """Read a whole line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rest(self, rest: bytes) -> None:
         """Read the last line, which may be cut."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _object(self, value: dict[str, Any]) -> None:
         """Read one JSON object."""
-        raise NotImplementedError
 
-    def _finish(self) -> None:
+    def _finish(self) -> None:  # noqa: B027  a wire may have nothing to do then
         """The body has ended and the answer has not."""
 
     def _odd_line(self, line: bytes) -> None:

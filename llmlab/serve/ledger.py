@@ -20,6 +20,7 @@ MOST_PAIRS = 200
 MOST_MODELS = 200
 MOST_WINDOWS = 16
 STEADY = 0.1
+MOST_UNSAVED = 1000
 SAVED_WITHIN_S = 1.0
 
 
@@ -181,6 +182,11 @@ class Ledger:
         """Wait for what is done in the background."""
         if self._work:
             await asyncio.wait(self._work, timeout=SAVED_WITHIN_S)
+
+    async def room(self) -> None:
+        """Hold a call back while very many rows wait to be written: calls that are shorter than a write fill memory."""
+        if self._store.unsaved > MOST_UNSAVED:
+            await self.saved()
 
     async def saved(self) -> str | None:
         """Wait a moment until all rows are durable; one line where they are not."""

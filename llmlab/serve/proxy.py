@@ -39,6 +39,7 @@ class Proxy:
     async def _relay(self, asked: Asked, relay: Relay, scope: Scope, send: Send) -> None:
         try:
             async with self.gate.place():
+                await self.ledger.room()
                 await relay.run(self.fitting)
             return
         except Cut:

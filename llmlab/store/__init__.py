@@ -118,6 +118,11 @@ class Store:
         """
         self._write(partial(rows.save_call, call=call, texts=texts))
 
+    @property
+    def unsaved(self) -> int:
+        """How many rows are queued and not yet durable."""
+        return self._writer.unsaved if self._writer is not None else 0
+
     async def saved(self) -> None:
         """Wait, without holding up the event loop, until every row queued so far is durable."""
         if self._writer is not None:

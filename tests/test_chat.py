@@ -126,3 +126,24 @@ def test_silence_ends_with_how_long_it_lasted(lab, rows):
     assert result.exit_code == 4
     assert "0.2 s" in result.stderr
     assert rows("select outcome from calls") == [{"outcome": "timeout"}]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("chat", "--nonsense"), "--nonsense. See: llmlab chat --help"),
+        (("nosuch",), "'nosuch'. See: llmlab --help"),
+        (("export",), "Missing argument"),
+        (("report", "--format", "x"), "'html'. See: llmlab report --help"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line(lab, args, words):
+    result = lab(*args)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_a_group_without_a_command_shows_its_help(lab):
+    assert "Commands:" in lab("db").output

@@ -13,6 +13,8 @@ from typer.core import TyperGroup
 from llmlab import __version__
 from llmlab.errors import Exit, LabError, one_line
 
+MisusedError: Any = typer.BadParameter.__mro__[1]
+"""What Typer raises where the command line cannot be read; it has no public name of its own."""
 UNWRITABLE = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -33,6 +35,12 @@ class LabGroup(TyperGroup):
         except LabError as error:
             say(f"Error: {error}")
             raise typer.Exit(error.exit_code) from None
+        except MisusedError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                raise
+            what = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+            say(f"Error: {what}. See: {error.ctx.command_path if error.ctx else 'llmlab'} --help")
+            raise typer.Exit(Exit.USAGE) from None
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
         except BrokenPipeError:

@@ -51,7 +51,7 @@ def lab() -> Lab:
     """`lab("chat", "hi", stdin=…)` runs the real command line and gives exit code, stdout and stderr."""
 
     def run(*args: str, stdin: str | bytes = "", env: dict[str, str] | None = None) -> Result:
-        return CliRunner().invoke(app, list(args), input=stdin, env=env, catch_exceptions=False)
+        return CliRunner().invoke(app, list(args), input=stdin, env=env, catch_exceptions=False, prog_name="llmlab")
 
     return run
 

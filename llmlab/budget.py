@@ -98,8 +98,7 @@ class Fit:
 
     `used` = `system_tokens` + `pinned_tokens` + `kept_tokens` (the other turns and the template around the prompt).
     `cuts` is how often the replay of the conversation had to cut so far, `last_cut` the newest of them; `cold` says
-    that it falls on this very request, so that the server's cache cannot help. `turn_tokens` are the unpinned turns
-    that are sent, oldest first.
+    that it falls on this very request, so that the server's cache cannot help.
     """
 
     kept: tuple[Message, ...]
@@ -111,7 +110,6 @@ class Fit:
     pinned_tokens: int = 0
     last_cut: CutAt | None = None
     cold: bool = False
-    turn_tokens: tuple[int, ...] = ()
 
     @property
     def kept_tokens(self) -> int:
@@ -222,7 +220,6 @@ class _Replay:
             pinned_tokens=tokens(pinned - saved),
             last_cut=self.last_cut,
             cold=self.last_cut is not None and self.last_cut.index > answered,
-            turn_tokens=tuple(tokens(turn.estimate) for turn in self.turns if turn.indices),
         )
 
     def _kept(self, messages: Sequence[Message]) -> tuple[list[Message], int]:
@@ -279,27 +276,3 @@ def _turn_indices(messages: Sequence[Message]) -> Iterator[list[int]]:
         turn.append(index)
     if turn:
         yield turn
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """The cut that the next turn would make: how many turns would go, with how many tokens."""
-
-    turns: int
-    tokens: int
-
-
-def next_cut(sent: Fit, next_tokens: int) -> Forecast | None:
-    """What another `next_tokens` (the answer to `sent` and the next message) would drop; None: nothing, it is warm.
-
-    All turns of `sent` may then go, because none of them is the newest any more.
-    """
-    used = sent.used + next_tokens
-    if used <= sent.limit:
-        return None
-    turns = tokens = 0
-    for turn in sent.turn_tokens:
-        if used - tokens <= LOW_MARK * sent.limit:
-            break
-        turns, tokens = turns + 1, tokens + turn
-    return Forecast(turns, tokens)

@@ -35,16 +35,6 @@ def format_value(name: str, value: float | None) -> str:
     return format_speed(value) if name.endswith("_per_s") else format_count(value)
 
 
-def format_figure(name: str, figure: Figure | None) -> str:
-    """The median, with range and number of samples where there is more than one: `7.1 s (6.8–7.4, n=5)`."""
-    if figure is None:
-        return MISSING
-    text = format_value(name, figure.median)
-    if figure.n == 1:
-        return text
-    return f"{text} ({', '.join(filter(None, (format_range(name, figure), f'n={figure.n}')))})"
-
-
 def format_range(name: str, figure: Figure) -> str:
     """`6.8–7.4`, in the unit that the median is printed in; empty where both ends read the same."""
     low, high = figure.min, figure.max

@@ -1,6 +1,6 @@
-"""Messages of a conversation, and the turns they form."""
+"""Messages of a conversation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,34 +37,6 @@ class Message:
 
     def pin(self, pinned: bool = True) -> "Message":
         return replace(self, pinned=pinned)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A user message and everything up to the next one; `start` is the index of its first message.
-
-    Messages before the first user message that are not system messages form a turn of their own.
-    """
-
-    start: int
-    messages: tuple[Message, ...]
-
-    @property
-    def pinned(self) -> bool:
-        """Whether any message of the turn is pinned."""
-        return any(m.pinned for m in self.messages)
-
-
-def turns(messages: Sequence[Message]) -> list[Turn]:
-    """Group the messages that are not system messages into turns, oldest first."""
-    found: list[list[tuple[int, Message]]] = []
-    for index, message in enumerate(messages):
-        if message.role == "system":
-            continue
-        if message.role == "user" or not found:
-            found.append([])
-        found[-1].append((index, message))
-    return [Turn(group[0][0], tuple(m for _, m in group)) for group in found]
 
 
 def join_same_role(messages: Iterable[Message]) -> list[Message]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmlab.budget import Fit, fit, next_cut, num_predict_left, window_limit
+from llmlab.budget import Fit, fit, num_predict_left, window_limit
 from llmlab.errors import Overflow, UsageError
 from llmlab.messages import Message
 from llmlab.tokens import CONVERSATION_TOKENS, Estimator, estimate_messages, estimate_tokens
@@ -288,19 +288,6 @@ def test_the_start_of_what_is_sent_changes_in_few_of_forty_turns() -> None:
     assert sent[moved[0]].notice == "dropped 6 turns, about 3,704 → 2,504 of 3,584 tokens"
     assert sent[moved[0] + 1].notice is None
     assert min(fitted.used for fitted in sent[17:]) > 0.69 * limit
-
-
-def test_the_bottom_line_knows_the_next_cut() -> None:
-    messages = session(40, 200)
-    limit = 3584
-    for turn in range(39):
-        now, following = fit(messages[: 2 * turn + 1], limit), fit(messages[: 2 * turn + 3], limit)
-        forecast = next_cut(now, 200)
-        assert (forecast is not None) == following.cold
-        if forecast is not None:
-            assert forecast.tokens == following.dropped_tokens - now.dropped_tokens
-            assert following.last_cut is not None
-            assert forecast.turns == following.last_cut.turns
 
 
 def test_a_different_ratio_counts_in_the_models_tokens() -> None:

@@ -238,7 +238,7 @@ def test_odd_json_never_breaks_a_question(body: Any, api: str) -> None:
                     found = await question()
                 except LabError:
                     continue
-                repr(found).encode()
+                assert repr(found).encode()
             for named in (client.model, client.window):
                 try:
                     await named("m")

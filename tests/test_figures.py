@@ -7,8 +7,8 @@ import pytest
 from llmlab.figures import (
     Figure,
     format_count,
-    format_figure,
     format_percent,
+    format_range,
     format_ratio,
     format_seconds,
     format_speed,
@@ -60,12 +60,17 @@ def test_the_name_tells_the_unit() -> None:
     assert format_value("prompt_tokens", 2745) == "2,745"
 
 
-def test_a_figure_shows_its_range_and_n_in_the_unit_of_its_median() -> None:
-    assert format_figure("ttft_ns", Figure.of([7.1e9, 6.8e9, 7.4e9, 7.0e9, 7.2e9])) == "7.1 s (6.8–7.4, n=5)"
-    assert format_figure("ttft_ns", Figure.of([0.19e9, 0.18e9, 0.21e9])) == "190 ms (180–210, n=3)"
-    assert format_figure("ttft_ns", Figure.of([17.1e9, 17.2e9])) == "17 s (n=2)"
-    assert format_figure("decode_tokens_per_s", Figure.of([5.7])) == "5.7 tok/s"
-    assert format_figure("decode_tokens_per_s", None) == "–"
+def range_of(name: str, *samples: float) -> str:
+    figure = Figure.of(samples)
+    assert figure is not None and figure.n == len(samples)
+    return format_range(name, figure)
+
+
+def test_a_figure_shows_its_range_in_the_unit_of_its_median() -> None:
+    assert range_of("ttft_ns", 7.1e9, 6.8e9, 7.4e9, 7.0e9, 7.2e9) == "6.8–7.4"
+    assert range_of("ttft_ns", 0.19e9, 0.18e9, 0.21e9) == "180–210"
+    assert range_of("ttft_ns", 17.1e9, 17.2e9) == ""
+    assert range_of("decode_tokens_per_s", 5.7) == ""
 
 
 def test_a_figure_keeps_only_what_was_measured() -> None:

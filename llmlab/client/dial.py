@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from llmlab.settings import is_loopback
+
 T = TypeVar("T")
 
 STAGGER_S = 0.25
@@ -35,14 +37,6 @@ async def resolve(host: str, port: int) -> list[str]:
         addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
         return sorted(addresses, key=lambda a: ":" in a) if all(map(is_loopback, addresses)) else addresses
     return [host]
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address in numbers, or the name localhost, means this machine."""
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return address == "localhost" or address.endswith(".localhost")
 
 
 async def race(

@@ -11,10 +11,10 @@ import httpx
 from llmlab import __version__
 from llmlab.client.arrivals import Arrivals, InflatedArrivals, ReaderArrivals
 from llmlab.client.deltas import whole_characters
-from llmlab.client.dial import is_loopback
 from llmlab.client.faults import CONNECT_S, Faults
 from llmlab.client.transport import StampingTransport
 from llmlab.errors import ServerError, UsageError
+from llmlab.settings import is_loopback
 
 if TYPE_CHECKING:
     from llmlab.settings import Server

@@ -4,6 +4,8 @@ import ipaddress
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+from llmlab.settings import is_loopback
+
 Pairs = Iterable[tuple[bytes, bytes]]
 
 
@@ -32,10 +34,6 @@ def is_own(host: str, own_host: str) -> bool:
 
 def is_local_origin(origin: str) -> bool:
     return is_loopback(host_name(origin))
-
-
-def is_loopback(name: str) -> bool:
-    return is_local_name(name) or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
 def is_local_name(name: str) -> bool:

@@ -38,8 +38,9 @@ class LabGroup(TyperGroup):
         except MisusedError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 raise
-            what = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
-            say(f"Error: {what}. See: {error.ctx.command_path if error.ctx else 'llmlab'} --help")
+            what = one_line(error.format_message()).replace("Value error, ", "")
+            what += "" if what.endswith((".", "?")) else "."
+            say(f"Error: {what} See: {error.ctx.command_path if error.ctx else 'llmlab'} --help")
             raise typer.Exit(Exit.USAGE) from None
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None

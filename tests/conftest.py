@@ -27,6 +27,7 @@ for profile, examples, same in (("suite", 60, True), ("long", 20_000, False)):
 hypothesis.settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run side by side, those on the real model stay in one process: two models would slow each other."""
     for item in items:

@@ -1,6 +1,7 @@
 """The engine's API at its edges: odd requests, both wires, official clients, and who may ask at all."""
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -225,6 +226,13 @@ def test_the_official_openai_client(engine: Engine) -> None:
             client.chat.completions.create(**{**asked, "model": "nosuch:1b"})
 
 
+def test_the_real_model_is_asked_by_one_process_alone(request: pytest.FixtureRequest) -> None:
+    """Other tests of this file change what is loaded and look at it: side by side they would disturb each other."""
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        pytest.skip("one process runs all tests")
+    assert request.node.nodeid.endswith("@engine")
+
+
 def shape(value: Any) -> Any:
     """The keys and types of an answer; the cached count, which the recorded servers did not have yet, left out."""
     if isinstance(value, dict):
@@ -250,16 +258,20 @@ RECORDED = """
 06b_malformed2 06c_empty_body 06d_wrong_type 06e_empty_messages 06f_no_messages_key 06g_generate_empty_prompt
 06h_openai_malformed 06i_openai_empty_messages 06j_bad_option_type
 06m_unknown_path 06n_get_chat 06o_root 07a_num_predict5 07c_num_predict1 07e_generate_num_predict5
-09b_generate_stream_false 09c_generate_stream 10_show 10_version 11a_ctx_16384 11b_ps_after
-12a_openai_stream_usage 12b_openai_stream_nousage 12c_openai_nostream 16a_keep_alive_0 16b_ps 16c_keep_alive_-1
+09b_generate_stream_false 09c_generate_stream 10_show 10_version 11a_ctx_16384,11b_ps_after
+12a_openai_stream_usage 12b_openai_stream_nousage 12c_openai_nostream 16a_keep_alive_0,16b_ps 16c_keep_alive_-1
 """
 
 
-@pytest.mark.parametrize("name", RECORDED.split())
-def test_answers_are_those_of_a_recorded_ollama(http: httpx.Client, name: str) -> None:
-    recorded = captures().get(name)
-    if recorded is None:
+@pytest.mark.parametrize("names", RECORDED.split())
+def test_answers_are_those_of_a_recorded_ollama(http: httpx.Client, names: str) -> None:
+    if not captures():
         pytest.skip("the recordings are not at hand")
+    for name in names.split(","):
+        check_recorded(http, captures()[name])
+
+
+def check_recorded(http: httpx.Client, recorded: dict[str, Any]) -> None:
     method, path = recorded["request"].split(" ")
     answer = http.request(method, path, content=recorded["request_body"] or None)
     assert f"{answer.status_code} {answer.reason_phrase}" == recorded["status"]

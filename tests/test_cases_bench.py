@@ -54,7 +54,7 @@ async def holding_back(url: str) -> AsyncIterator[str]:
 
 
 async def test_c44_first_tokens_behind_a_proxy_that_holds_back_are_not_compared(tmp_path: Path) -> None:
-    figures = Figures(prefill_tokens_per_s=50_000, decode_gap_ns=8 * MS)
+    figures = Figures(prefill_tokens_per_s=4_000, decode_gap_ns=8 * MS)
     asked = BenchOptions(**{**SMALL, "experiments": ("prompt_length",), "sizes": (100, 300), "keep_text": True})
     with FakeServer(figures) as fake, opened(tmp_path / "lab.db") as store:
         async with holding_back(fake.url) as url, Client(find_server(url, "auto", {})) as client:
@@ -67,7 +67,7 @@ async def test_c44_first_tokens_behind_a_proxy_that_holds_back_are_not_compared(
     for cell in found.cells("prompt_length"):
         assert cell.median("ttft_ns") is None and cell.median("user_tokens_per_s") is None
         assert cell.median("decode_tokens_per_s") == pytest.approx(1e9 / (8 * MS), rel=0.1)
-        assert cell.median("prefill_tokens_per_s") == pytest.approx(50_000, rel=0.5)
+        assert cell.median("prefill_tokens_per_s") == pytest.approx(4_000, rel=0.2)
     assert found.out.count("stream held back by a proxy: no first token") == 2
 
 

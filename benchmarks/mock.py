@@ -89,12 +89,19 @@ class Connection(asyncio.Protocol):
             body, self._schedule.truth = self._schedule.truth, {}
         elif path == "/api/tags":
             body = {"models": [{"name": MODEL, "model": MODEL}]}
+        self._reply("200 OK", body)
+
+    def _reply(self, status: str, body: Any) -> None:
         text = json.dumps(body).encode()
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
         self._transport.write(head.encode() + text)
 
     def _stream(self, body: bytes, received_ns: int, chunks: list[bytes]) -> None:
-        name = json.loads(body)["messages"][-1]["content"].split()[-1]
+        try:
+            name = last_word(json.loads(body))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            self._reply("400 Bad Request", {"error": {"message": "not a chat"}})
+            return
         written: list[int] = []
         self._schedule.truth[name] = {"received_ns": received_ns, "written_ns": written}
         # How late this request was read already counts: the schedule starts at the stamp.
@@ -110,6 +117,13 @@ class Connection(asyncio.Protocol):
         if number + 1 < tokens:
             due_s = first_s + (number + 1) * self._schedule.gap_s
             self._timer = self._loop.call_at(due_s, self._write, chunks, number + 1, first_s, written)
+
+
+def last_word(request: Any) -> str:
+    """The name of the stream; the content is a text or, from some clients, a list of parts."""
+    content = request["messages"][-1]["content"]
+    text = content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
+    return text.split()[-1]
 
 
 def chunked(lines: list[bytes], kind: str) -> list[bytes]:

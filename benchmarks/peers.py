@@ -122,7 +122,8 @@ def environment(name: str, folder: Path) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     env |= dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME"), str(folder))
     env |= {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    env["GUIDELLM__MAX_WORKER_PROCESSES"] = str(processes())
+    # At its default of 0.1 s, guidellm 0.8.1 often leaves the last request of a burst out of its export.
+    env |= {"GUIDELLM__MAX_WORKER_PROCESSES": str(processes()), "GUIDELLM__MP_POLL_INTERVAL": "1"}
     if name == "aiperf":
         # Told that it is offline, aiperf takes the tokenizer's folder for a name on the hub and does not find it.
         return env | {"HF_ENDPOINT": "http://127.0.0.1:9"}

@@ -16,6 +16,7 @@ asyncio. The last line of the output is the same as one JSON object.
 import argparse
 import asyncio
 import importlib.util
+import itertools
 import json
 import statistics
 import subprocess
@@ -32,7 +33,14 @@ from mock import MODEL, fast_run  # noqa: UP026
 HERE = Path(__file__).parent
 PATHS = {"ollama": "/api/chat", "openai": "/v1/chat/completions"}
 # Importing a client must not cost more than the client: what each one needs is imported by its own function.
-NEEDS = {"llmlab": "llmlab", "floor": "httptools", "aiohttp": "aiohttp", "httpx": "httpx", "ollama": "ollama"}
+NEEDS = {
+    "llmlab": "llmlab",
+    "pieces": "llmlab",
+    "floor": "httptools",
+    "aiohttp": "aiohttp",
+    "httpx": "httpx",
+    "ollama": "ollama",
+}
 
 AS_THEY_COME = ("httpx", "ollama")
 
@@ -64,8 +72,8 @@ async def use_floor(url: str, wire: str, run: "Runner") -> None:
     await run(one)
 
 
-async def use_llmlab(url: str, wire: str, run: "Runner") -> None:
-    from llmlab.client import ChatOptions, Client
+async def use_llmlab(url: str, wire: str, run: "Runner", pieces: bool = False) -> None:
+    from llmlab.client import ChatOptions, ChatStream, Client
     from llmlab.client.transport import StampingTransport
     from llmlab.messages import Message
     from llmlab.settings import Server
@@ -75,16 +83,16 @@ async def use_llmlab(url: str, wire: str, run: "Runner") -> None:
 
         def __init__(self, arrivals: Any) -> None:
             self._arrivals = arrivals
-            self.more, self.aclose, self.finish = arrivals.more, arrivals.aclose, arrivals.finish
+            self.aclose, self.finish = arrivals.aclose, arrivals.finish
             self.source, self.sent_ns, self.connect_ns = arrivals.source, arrivals.sent_ns, arrivals.connect_ns
             self.stamps: list[int] = []
 
-        def take(self) -> list[tuple[int, bytes]]:
-            chunks: list[tuple[int, bytes]] = self._arrivals.take()
-            for stamp_ns, data in chunks:
-                if b" tok" in data:
-                    self.stamps.append(stamp_ns)
-            return chunks
+        async def pour(self, take_in: Any) -> None:
+            def note(chunks: list[tuple[int, bytes]]) -> bool:
+                self.stamps += [stamp_ns for stamp_ns, data in chunks if b" tok" in data]
+                return bool(take_in(chunks))
+
+            await self._arrivals.pour(note)
 
     class TappedTransport(StampingTransport):
         async def handle_async_request(self, request: Any) -> Any:
@@ -96,12 +104,22 @@ async def use_llmlab(url: str, wire: str, run: "Runner") -> None:
     taps: dict[str, Tap] = {}
     server = Server(url=url, source="--host", api=wire)
     async with Client(server, transport=TappedTransport() if run.tapped else None) as client:
+        chats: dict[str, ChatStream] = {}
+
+        async def ready(names: list[str]) -> None:
+            """As before every burst of a bench: connections open, requests built."""
+            await client.connect(len(names))
+            for name in names:
+                chats[name] = client.chat([Message("user", f"Say {name}")], ChatOptions(model=MODEL, num_ctx=4096))
+                chats[name].prepare()
 
         async def one(name: str) -> Seen:
-            message = Message("user", f"Say {name}")
-            async with client.chat([message], ChatOptions(model=MODEL, num_ctx=4096)) as stream:
-                async for _ in stream:
-                    pass
+            async with chats[name] as stream:
+                if pieces:
+                    async for _ in stream:
+                        pass
+                else:
+                    await stream.read()
             call, sent_ns = stream.call, stream.sent_ns
             if call.outcome != "ok" or call.ttft_ns is None or sent_ns is None:
                 raise SystemExit(f"llmlab failed: {call.error}")
@@ -110,7 +128,11 @@ async def use_llmlab(url: str, wire: str, run: "Runner") -> None:
                 raise SystemExit("llmlab reported another first token than arrived")
             return sent_ns, stamps
 
-        await run(one)
+        await run(one, ready)
+
+
+async def use_pieces(url: str, wire: str, run: "Runner") -> None:
+    await use_llmlab(url, wire, run, pieces=True)
 
 
 async def use_httpx(url: str, wire: str, run: "Runner") -> None:
@@ -171,10 +193,18 @@ async def use_ollama(url: str, wire: str, run: "Runner") -> None:
 CLIENTS = {
     "floor": use_floor,
     "llmlab": use_llmlab,
+    "pieces": use_pieces,
     "aiohttp": use_aiohttp,
     "httpx": use_httpx,
     "ollama": use_ollama,
 }
+
+
+Ready = Callable[[list[str]], Awaitable[None]]
+
+
+async def nothing_to_prepare(_names: list[str]) -> None:
+    """The others open their connections when they ask."""
 
 
 class Runner:
@@ -187,17 +217,20 @@ class Runner:
         self.seen: dict[str, Seen] = {}
         self.cpu_ns = 0
 
-    async def __call__(self, one: Callable[[str], Awaitable[Seen]]) -> None:
-        async def start(number: int) -> None:
+    async def __call__(self, one: Callable[[str], Awaitable[Seen]], ready: Ready = nothing_to_prepare) -> None:
+        """Read a stream to warm up, then all of them; `ready` prepares the streams of these names, and is counted."""
+
+        async def start(number: int, name: str) -> None:
             await asyncio.sleep(self._spread_s * number / self._streams)
-            name = f"s{number}"
             self.seen[name] = await one(name)
 
-        self.seen["warm"] = await one("warm")
+        await ready(["warm"])
+        await one("warm")
         before_ns = time.process_time_ns()
-        await asyncio.gather(*map(start, range(self._streams)))
+        names = [f"s{number}" for number in range(self._streams)]
+        await ready(names)
+        await asyncio.gather(*itertools.starmap(start, enumerate(names)))
         self.cpu_ns = time.process_time_ns() - before_ns
-        del self.seen["warm"]
 
 
 def work(args: argparse.Namespace) -> None:

@@ -331,8 +331,7 @@ class Conversation:
         stream = self.client.chat(messages, options, label)
         try:
             async with stream:
-                async for _ in stream:
-                    pass
+                await stream.read()
         finally:
             self._record(stream.call, messages, stream.text)
         return stream

@@ -21,6 +21,12 @@ def server_at(url: str = "http://127.0.0.1:11434", api: str = "ollama", **more: 
     return Server(url=url, source=more.pop("source", "--host"), api=api, **more)
 
 
+class Reading:
+    """How `chat` reads; the fixture `reading` has a test do it both ways."""
+
+    as_a_whole = False
+
+
 @dataclass
 class Outcome:
     """How a chat went: what was shown, what was raised, and the one `Call`."""
@@ -47,10 +53,13 @@ async def chat(
     model: str = "demo:1b",
     **options: Any,
 ) -> Outcome:
-    """One chat, read to its end or its error."""
+    """One chat, read to its end or its error; `pieces` stays empty where it is read as a whole."""
     pieces, error = [], None
     async with client.chat(messages, ChatOptions(model=model, **options), label) as stream:
         try:
+            if Reading.as_a_whole:
+                stream.prepare()
+                await stream.read()
             async for piece in stream:
                 pieces.append(piece)
         except LabError as raised:

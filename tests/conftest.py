@@ -7,6 +7,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from asking import Reading
 from typer.testing import CliRunner, Result
 
 from llmlab.cli import app
@@ -45,6 +46,12 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture(params=["piece by piece", "as a whole"])
+def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every chat of the test is read both ways: what is recorded must be the same."""
+    monkeypatch.setattr(Reading, "as_a_whole", request.param == "as a whole")
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from llmlab.messages import Message
 
 S = 1_000 * MS
 
+pytestmark = pytest.mark.usefixtures("reading")
+
 
 @dataclass(frozen=True)
 class Case:

@@ -18,6 +18,8 @@ TAGS = json_answer({"models": [{"name": "qwen2.5:3b"}, {"name": "demo:1b"}]}, "G
 V1 = "POST /v1/chat/completions"
 HTML = {"content-type": "text/html"}
 
+pytestmark = pytest.mark.usefixtures("reading")
+
 
 async def told(*responses: Response, api: str = "ollama", **options: Any) -> tuple[Outcome, str, PlayedServer]:
     """A chat, what it told, and the server that was asked."""

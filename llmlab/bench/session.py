@@ -123,9 +123,15 @@ class Session:
         )
 
     async def ask(
-        self, messages: Sequence[Message], label: Label, *, num_predict: int, truncate: bool | None = False
+        self,
+        messages: Sequence[Message],
+        label: Label,
+        *,
+        num_predict: int,
+        truncate: bool | None = False,
+        start: asyncio.Event | None = None,
     ) -> Answer:
-        """Make one call and record it, whatever happens.
+        """Make one call and record it, whatever happens; with `start` it is made ready now, and sent then.
 
         A failure is an Answer with its error. Raises Unreachable, after recording, where the server is gone, and what
         cancels the run.
@@ -136,8 +142,10 @@ class Session:
         error: LabError | None = None
         try:
             async with stream:
-                async for _ in stream:
-                    pass
+                if start is not None:
+                    stream.prepare()
+                    await start.wait()
+                await stream.read()
         except LabError as fault:
             error = fault
         finally:

@@ -6,10 +6,9 @@ from dataclasses import replace
 from llmlab.bench.lag import LoopLag, moves_a_figure
 from llmlab.bench.plan import PlannedCell
 from llmlab.bench.precheck import check_spill
-from llmlab.bench.prompts import Prompt
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
 from llmlab.bench.session import Answer, Session, quiet
-from llmlab.call import Call, Label, add_flag
+from llmlab.call import Call, add_flag
 
 
 async def users(session: Session) -> None:
@@ -35,7 +34,7 @@ async def sample(session: Session, cell: PlannedCell) -> None:
 
 
 async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
-    """All users wait at one barrier with their connections open; a failed user takes nothing from the others.
+    """All users wait at one barrier, connections open and requests built; a failed user takes nothing from the others.
 
     Ends when every one of them has ended. Raises what stops the run.
     """
@@ -47,11 +46,11 @@ async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
         for user in range(cell.size)
     ]
     await session.client.connect(cell.size)
-    barrier = asyncio.Event()
+    barrier, predict = asyncio.Event(), session.plan.users_predict
     with quiet(), session.progress.still():
         async with LoopLag() as lag:
             tasks = [
-                asyncio.create_task(user(session, barrier, prompt, label))
+                asyncio.create_task(session.ask(prompt.messages, label, num_predict=predict, start=barrier))
                 for prompt, label in zip(prompts, labels, strict=True)
             ]
             await asyncio.sleep(0)
@@ -63,11 +62,6 @@ async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
     answers = [end for end in ended if isinstance(end, Answer)]
     late = moves_a_figure(lag.worst_ns, [answer.call for answer in answers])
     return [flag_late(session, answer) for answer in answers] if late else [answer.call for answer in answers]
-
-
-async def user(session: Session, barrier: asyncio.Event, prompt: Prompt, label: Label) -> Answer:
-    await barrier.wait()
-    return await session.ask(prompt.messages, label, num_predict=session.plan.users_predict)
 
 
 def flag_late(session: Session, answer: Answer) -> Call:

@@ -83,6 +83,11 @@ class Client:
         except httpx.HTTPError as error:
             raise self.door.faults.of_transport(error, self.timeout_s, answering=False) from error
 
+    @property
+    def known_api(self) -> str | None:
+        """The server's language where it is known already."""
+        return self._api
+
     async def api(self) -> str:
         """The server's language, `ollama` or `openai`, found out once."""
         if self._api is None:

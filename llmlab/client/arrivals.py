@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import httpx
 
 Chunk = tuple[int, bytes]  # nanoseconds of the client's clock, bytes of the body
+TakeIn = Callable[[list[Chunk]], bool]
 
 
 class Arrivals(Protocol):
@@ -28,6 +29,16 @@ class Arrivals(Protocol):
         """Whatever has arrived since the last call; after `more`, empty means the end of the body."""
         ...
 
+    async def pour(self, take_in: TakeIn) -> None:
+        """Give `take_in` whatever arrives until it says that it has enough; nothing (`[]`) is the end of the body.
+
+        Raises what broke it off, or what `take_in` raises. One reader only, instead of `more` and `take`.
+        """
+        while True:
+            await self.more()
+            if take_in(self.take()):
+                return
+
     async def aclose(self) -> None:
         """Let go of the exchange; the connection is closed unless the body has ended."""
         ...
@@ -37,7 +48,7 @@ class Arrivals(Protocol):
         ...
 
 
-class ReaderArrivals:
+class ReaderArrivals(Arrivals):
     """Stamps the body of any httpx transport when it is read."""
 
     source = "reader"
@@ -90,7 +101,7 @@ class ReaderArrivals:
         """Nothing is read ahead here; `aclose` closes the connection."""
 
 
-class InflatedArrivals:
+class InflatedArrivals(Arrivals):
     """A body that came compressed although we asked for none; its chunks keep the stamps of what they came from."""
 
     def __init__(self, arrivals: Arrivals, encoding: str) -> None:
@@ -101,10 +112,7 @@ class InflatedArrivals:
         self._plain: list[Chunk] = []
         self.source = arrivals.source
         self.connect_ns = arrivals.connect_ns
-
-    @property
-    def sent_ns(self) -> int | None:
-        return self._arrivals.sent_ns
+        self.sent_ns = arrivals.sent_ns
 
     async def more(self) -> None:
         while not self._plain:

@@ -87,11 +87,8 @@ class Connection(asyncio.Protocol):
             exchange.fail(httpx.RemoteProtocolError(f"not HTTP: {error}"))
         if not exchange.status:
             exchange.still_head(len(data))
-        waiter = exchange.waiter
-        if waiter is not None and (exchange.chunks or exchange.complete or not exchange.has_head):
-            exchange.waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+        if exchange.chunks or exchange.complete or not exchange.has_head:
+            exchange.wake()
 
     def resume_writing(self) -> None:
         if self._sending:

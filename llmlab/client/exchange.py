@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import httptools
 import httpx
 
-from llmlab.client.arrivals import Chunk
+from llmlab.client.arrivals import Chunk, TakeIn
 from llmlab.client.dial import cause
+from llmlab.client.pour import Pour
 
 if TYPE_CHECKING:
     from llmlab.client.connection import Connection
@@ -31,11 +32,12 @@ class Exchange(httpx.AsyncByteStream):
         self._is_head = head
         self._parser = httptools.HttpResponseParser(self)
         self.parse: Callable[[bytes], None] = self._parser.feed_data
-        self.waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._pour: Pour | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.chunks: list[Chunk] = []
         self._waiting_size = 0
-        self._paused = False
+        self.paused = False
         self._finishing = False
         self._head_size = 0
         self._framed = False
@@ -74,7 +76,7 @@ class Exchange(httpx.AsyncByteStream):
             return
         if error is None and self.status and not self._framed:
             self._complete()
-            self._wake()
+            self.wake()
         elif error is None:
             what = "the body was cut" if self.status else ""
             self.fail(httpx.RemoteProtocolError(what))
@@ -88,7 +90,7 @@ class Exchange(httpx.AsyncByteStream):
         self.error = error
         self._stop_timer()
         self._connection.abort()
-        self._wake()
+        self.wake()
 
     # What httptools calls.
 
@@ -115,8 +117,8 @@ class Exchange(httpx.AsyncByteStream):
             return
         self.chunks.append((self.stamp_ns, data))
         self._waiting_size += len(data)
-        if self._waiting_size > HIGH_WATER and not self._paused:
-            self._paused = True
+        if self._waiting_size > HIGH_WATER and not self.paused:
+            self.paused = True
             self._connection.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -146,14 +148,21 @@ class Exchange(httpx.AsyncByteStream):
         elif self.error is not None:
             waiter.set_exception(self.error)
         else:
-            self.waiter = waiter
+            self._waiter = waiter
         return waiter
+
+    def pour(self, take_in: TakeIn) -> asyncio.Future[None]:
+        """As `Arrivals.pour`, from where the bytes arrive."""
+        self._pour = pour = Pour(self, take_in)
+        if self.chunks or self.complete or self.error is not None:
+            pour.wake()
+        return pour.over
 
     def take(self) -> list[Chunk]:
         chunks, self.chunks = self.chunks, []
         self._waiting_size = 0
-        if self._paused:
-            self._paused = False
+        if self.paused:
+            self.paused = False
             self._connection.resume_reading()
         return chunks
 
@@ -177,16 +186,19 @@ class Exchange(httpx.AsyncByteStream):
 
     def finish(self) -> None:
         """The reader has all it wants; the end of the body usually follows at once and saves the connection."""
-        if not self.complete and not self.error and not self._paused:
+        if not self.complete and not self.error and not self.paused:
             self._finishing = True
             self._stop_timer()
             self._timer = self._loop.call_later(LINGER_S, self.abort)
 
-    def _wake(self) -> None:
-        waiter = self.waiter
+    def wake(self) -> None:
+        """Let the reader go on: something came, or nothing more can."""
+        if self._pour is not None:
+            self._pour.wake()
+            return
+        waiter, self._waiter = self._waiter, None
         if waiter is None or waiter.done():
             return
-        self.waiter = None
         if self.chunks or self.error is None:
             waiter.set_result(None)
         else:
@@ -196,7 +208,7 @@ class Exchange(httpx.AsyncByteStream):
         """One timer watches the whole exchange; arriving bytes only leave their stamp."""
         assert self._silence_s is not None
         left_s = self._silence_s - (self._clock() - self.stamp_ns) / 1e9
-        if left_s <= 0 and not self._paused:
+        if left_s <= 0 and not self.paused:
             self.fail(httpx.ReadTimeout(f"no data for {self._silence_s:g} s"))
         else:
             self._timer = self._loop.call_later(left_s if left_s > 0 else self._silence_s, self._check_silence)

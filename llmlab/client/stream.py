@@ -43,10 +43,12 @@ class ChatStream:
         self._call: Call | None = None
         self._error: LabError | None = None
         self._api: str | None = None
+        self._include_usage = False
         self._total_s = client.total_s
         self._deadline_s: float | None = None
         self._place = 0  # the how-manieth chat of the client; 0 until it begins
         self._alone: bool | None = None
+        self._whole = False  # whether the answer is wanted only when it is complete
 
     @property
     def call(self) -> Call:
@@ -96,44 +98,71 @@ class ChatStream:
     async def __anext__(self) -> Piece:
         while not self._ready:
             if self._call is not None:
-                if self._error is None:
-                    raise StopAsyncIteration
-                error, self._error = self._error, None
-                raise error
-            # Errors end the call, and are raised once the pieces before them have been read.
-            try:
-                if self._total_s is not None:
-                    await self._step_within(self._total_s)
-                elif self._arrivals is None:
-                    await self._open()
-                else:
-                    await self._arrivals.more()
-                    self._take(self._arrivals.take())
-            except asyncio.CancelledError:
-                self._end("cancelled")
-                if self._arrivals is not None:
-                    await self._arrivals.aclose()
-                raise
-            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
-                self._end_broken(error)
-            except LabError as error:
-                self._end("error", error)
+                self._raise_error()
+                raise StopAsyncIteration
+            await self._step()
         return self._ready.popleft()
 
-    async def _step_within(self, total_s: float) -> None:
-        """Open the answer or take in what comes next, within the limit for the whole of it."""
+    async def read(self) -> None:
+        """Read the answer to its end, for those who want it only then; raises as iterating does.
+
+        Nobody sees the pieces, and so no task is woken for each of them.
+        """
+        self._whole = True
+        while self._call is None:
+            await self._step()
+        self._ready.clear()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        """Raise what ended the call, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def _step(self) -> None:
+        """Open the answer or take in what comes next. An error ends the call, and is kept to be raised."""
+        try:
+            if self._total_s is None:
+                await self._go_on()
+            else:
+                await self._go_on_within(self._total_s)
+        except asyncio.CancelledError:
+            self._end("cancelled")
+            if self._arrivals is not None:
+                await self._arrivals.aclose()
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
+            self._end_broken(error)
+        except LabError as error:
+            self._end("error", error)
+
+    async def _go_on(self) -> None:
+        arrivals = self._arrivals
+        if arrivals is None:
+            await self._open()
+        elif self._whole:
+            await arrivals.pour(self._take_in)
+        else:
+            await arrivals.more()
+            self._take(arrivals.take())
+
+    async def _go_on_within(self, total_s: float) -> None:
+        """Go on within the limit for the whole of the answer."""
         if self._deadline_s is None:
             self._deadline_s = asyncio.get_running_loop().time() + total_s
         try:
             async with asyncio.timeout_at(self._deadline_s):
-                if self._arrivals is None:
-                    await self._open()
-                else:
-                    await self._arrivals.more()
-                    self._take(self._arrivals.take())
+                await self._go_on()
         except TimeoutError:
             what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {total_s:g} s"
             self._end("timeout", ServerError(what, http_status=self._record.http_status))
+
+    def _take_in(self, chunks: Sequence[Chunk]) -> bool:
+        """Take in what nobody waits to see; whether it was the last."""
+        self._take(chunks)
+        self._ready.clear()
+        return self._call is not None
 
     def _take(self, chunks: Sequence[Chunk]) -> None:
         """Read what arrived; nothing means that the body has ended."""
@@ -148,40 +177,58 @@ class ChatStream:
             ready.extend(record.close_wire(self._client.clock()))
             self._end_answered()
 
+    def prepare(self) -> None:
+        """Build the request ahead of its moment, so that iterating only sends it.
+
+        Without effect while the client does not know the server's language.
+        """
+        self._api = self._client.known_api
+        if self._api is not None:
+            self._build(include_usage=self._client.usage_option is not False)
+
+    def _build(self, include_usage: bool) -> None:
+        messages, options = self._messages, self._options
+        if self._api == "ollama":
+            self._record.wire, path = ollama.OllamaWire(), ollama.PATH
+            body = ollama.request_body(messages, options)
+        else:
+            self._record.wire, path = openai.OpenAIWire(), openai.PATH
+            body = openai.request_body(messages, options, include_usage=include_usage)
+        self._include_usage = include_usage
+        self._request = self._client.door.request("POST", path, json_bytes(body))
+
     async def _open(self) -> None:
         """Send the request and see that an answer begins."""
-        client, options, record = self._client, self._options, self._record
+        client = self._client
         if not self._place:
-            record.start(client.enter())
+            self._record.start(client.enter())
             self._place = client.started
-        self._api = await client.api()
-        if self._api == "ollama":
-            record.wire, path = ollama.OllamaWire(), ollama.PATH
-            response = await self._send(path, ollama.request_body(self._messages, options))
-        else:
-            record.wire, path = openai.OpenAIWire(), openai.PATH
-            asked = client.usage_option is not False
-            response = await self._send(path, openai.request_body(self._messages, options, include_usage=asked))
-            if asked and client.usage_option is None and response.status_code == 400:
+        await client.api()
+        if self._request is None:
+            self.prepare()
+        response = await self._send()
+        if self._api == "openai" and self._include_usage:
+            if client.usage_option is None and response.status_code == 400:
                 await client.door.read(response)
-                response = await self._send(path, openai.request_body(self._messages, options, include_usage=False))
+                self._build(include_usage=False)
+                response = await self._send()
                 if response.is_success:
                     client.usage_option = False
-            elif asked and response.is_success:
+            elif response.is_success:
                 client.usage_option = True
         if not response.is_success:
-            await self._refused(response, path)
+            await self._refused(response)
         self._arrivals = arrivals_of(response)
 
-    async def _send(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        door = self._client.door
-        self._request = door.request("POST", path, json_bytes(body))
-        response = await door.send(self._request)
+    async def _send(self) -> httpx.Response:
+        assert self._request is not None
+        response = await self._client.door.send(self._request)
         self._record.http_status = response.status_code
         return response
 
-    async def _refused(self, response: httpx.Response, path: str) -> NoReturn:
+    async def _refused(self, response: httpx.Response) -> NoReturn:
         client, options = self._client, self._options
+        path = ollama.PATH if self._api == "ollama" else openai.PATH
         raw = await client.door.read(response)
         error = client.door.faults.of_status(response, raw, path, model=options.model, thinking=bool(options.think))
         if response.status_code == 404 and isinstance(error.body, dict):

@@ -1,250 +1,56 @@
 """How truly does a client report times, and what does it cost? llmlab's client beside its peers and the floor.
 
     python benchmarks/client_fidelity.py [--streams 1,8,64,256] [--clients llmlab,floor,httpx] [--wire openai]
+        [--repeat 3] [--peer guidellm] [--peer PATH/aiperf]
 
 One mock server in its own process streams on a known schedule and keeps the true times of its writes; each client
-runs in a process of its own. All streams of a round start at once unless `--spread-ms` spreads them.
+(`clients.py`) runs in a process of its own. All streams of a round start at once unless `--spread-ms` spreads them.
 
 - TTFT error: (first token reported − request sent, as the client knows it) − (first token written − request read).
 - gap error: the distance of two tokens as reported − as written, absolute.
 - CPU per token: the client process's CPU time of the round ÷ tokens received, requests and connections included.
+- memory per stream: by how much the round raised the peak of the process's memory ÷ streams.
 
-llmlab, aiohttp and the floor run on uvloop where there is one; httpx and the official client run as they come, on
-asyncio. The last line of the output is the same as one JSON object.
+Each figure is the median of its rounds. llmlab, aiohttp and the floor run on uvloop where there is one; httpx and the
+official client run as they come, on asyncio. Whole tools (`peers.py`) join with `--peer` where they are installed; they
+speak OpenAI's wire only, and are given no figure that their start-up would drown. The last line of the output is the
+same as one JSON object, with every round.
 """
 
 import argparse
 import asyncio
 import importlib.util
-import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mock import MODEL, fast_run  # noqa: UP026
+from clients import AS_THEY_COME, CLIENTS, NEEDS, PATHS, Runner
+from mock import fast_run  # noqa: UP026
+from peers import measure_peer
 
 HERE = Path(__file__).parent
-PATHS = {"ollama": "/api/chat", "openai": "/v1/chat/completions"}
-# Importing a client must not cost more than the client: what each one needs is imported by its own function.
-NEEDS = {
-    "llmlab": "llmlab",
-    "pieces": "llmlab",
-    "floor": "httptools",
-    "aiohttp": "aiohttp",
-    "httpx": "httpx",
-    "ollama": "ollama",
-}
-
-AS_THEY_COME = ("httpx", "ollama")
-
-Seen = tuple[int, list[int]]  # when the request was sent, when each token arrived; nanoseconds
-
-
-def request_body(name: str, wire: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": f"Say {name}"}]}
-    if wire == "openai":
-        body["stream_options"] = {"include_usage": True}
-    return body
-
-
-def content_of(value: dict[str, Any]) -> str | None:
-    message = value.get("message") or (value.get("choices") or [{}])[0].get("delta") or {}
-    text: str | None = message.get("content")
-    return text
-
-
-async def use_floor(url: str, wire: str, run: "Runner") -> None:
-    from floor import read_stream
-
-    host, port = url.removeprefix("http://").split(":")
-
-    async def one(name: str) -> Seen:
-        reader = await read_stream(host, int(port), PATHS[wire], json.dumps(request_body(name, wire)).encode())
-        return reader.sent_ns, reader.stamps
-
-    await run(one)
-
-
-async def use_llmlab(url: str, wire: str, run: "Runner", pieces: bool = False) -> None:
-    from llmlab.client import ChatOptions, ChatStream, Client
-    from llmlab.client.transport import StampingTransport
-    from llmlab.messages import Message
-    from llmlab.settings import Server
-
-    class Tap:
-        """The stamped body, whose stamps are noted as they pass to the client."""
-
-        def __init__(self, arrivals: Any) -> None:
-            self._arrivals = arrivals
-            self.aclose, self.finish = arrivals.aclose, arrivals.finish
-            self.source, self.sent_ns, self.connect_ns = arrivals.source, arrivals.sent_ns, arrivals.connect_ns
-            self.stamps: list[int] = []
-
-        async def pour(self, take_in: Any) -> None:
-            def note(chunks: list[tuple[int, bytes]]) -> bool:
-                self.stamps += [stamp_ns for stamp_ns, data in chunks if b" tok" in data]
-                return bool(take_in(chunks))
-
-            await self._arrivals.pour(note)
-
-    class TappedTransport(StampingTransport):
-        async def handle_async_request(self, request: Any) -> Any:
-            response = await super().handle_async_request(request)
-            name = json.loads(request.content)["messages"][-1]["content"].split()[-1]
-            response.extensions["arrivals"] = taps[name] = Tap(response.extensions["arrivals"])
-            return response
-
-    taps: dict[str, Tap] = {}
-    server = Server(url=url, source="--host", api=wire)
-    async with Client(server, transport=TappedTransport() if run.tapped else None) as client:
-        chats: dict[str, ChatStream] = {}
-
-        async def ready(names: list[str]) -> None:
-            """As before every burst of a bench: connections open, requests built."""
-            await client.connect(len(names))
-            for name in names:
-                chats[name] = client.chat([Message("user", f"Say {name}")], ChatOptions(model=MODEL, num_ctx=4096))
-                chats[name].prepare()
-
-        async def one(name: str) -> Seen:
-            async with chats[name] as stream:
-                if pieces:
-                    async for _ in stream:
-                        pass
-                else:
-                    await stream.read()
-            call, sent_ns = stream.call, stream.sent_ns
-            if call.outcome != "ok" or call.ttft_ns is None or sent_ns is None:
-                raise SystemExit(f"llmlab failed: {call.error}")
-            stamps = taps[name].stamps if run.tapped else [sent_ns + call.ttft_ns] * call.pieces
-            if stamps[0] != sent_ns + call.ttft_ns:
-                raise SystemExit("llmlab reported another first token than arrived")
-            return sent_ns, stamps
-
-        await run(one, ready)
-
-
-async def use_pieces(url: str, wire: str, run: "Runner") -> None:
-    await use_llmlab(url, wire, run, pieces=True)
-
-
-async def use_httpx(url: str, wire: str, run: "Runner") -> None:
-    import httpx
-
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
-
-        async def one(name: str) -> Seen:
-            stamps: list[int] = []
-            sent_ns = time.perf_counter_ns()
-            async with client.stream("POST", PATHS[wire], json=request_body(name, wire)) as response:
-                async for line in response.aiter_lines():
-                    text = line.removeprefix("data:").strip()
-                    if text and text != "[DONE]" and content_of(json.loads(text)):
-                        stamps.append(time.perf_counter_ns())
-            return sent_ns, stamps
-
-        await run(one)
-
-
-async def use_aiohttp(url: str, wire: str, run: "Runner") -> None:
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
-
-        async def one(name: str) -> Seen:
-            stamps: list[int] = []
-            sent_ns = time.perf_counter_ns()
-            async with session.post(url + PATHS[wire], json=request_body(name, wire)) as response:
-                async for line in response.content:
-                    text = line.removeprefix(b"data:").strip()
-                    if text and text != b"[DONE]" and content_of(json.loads(text)):
-                        stamps.append(time.perf_counter_ns())
-            return sent_ns, stamps
-
-        await run(one)
-
-
-async def use_ollama(url: str, wire: str, run: "Runner") -> None:
-    import ollama
-
-    client = ollama.AsyncClient(host=url)
-
-    async def one(name: str) -> Seen:
-        stamps: list[int] = []
-        sent_ns = time.perf_counter_ns()
-        messages = request_body(name, wire)["messages"]
-        async for part in await client.chat(model=MODEL, messages=messages, stream=True):
-            if part.message.content:
-                stamps.append(time.perf_counter_ns())
-        return sent_ns, stamps
-
-    await run(one)
-
-
-CLIENTS = {
-    "floor": use_floor,
-    "llmlab": use_llmlab,
-    "pieces": use_pieces,
-    "aiohttp": use_aiohttp,
-    "httpx": use_httpx,
-    "ollama": use_ollama,
-}
-
-
-Ready = Callable[[list[str]], Awaitable[None]]
-
-
-async def nothing_to_prepare(_names: list[str]) -> None:
-    """The others open their connections when they ask."""
-
-
-class Runner:
-    """Runs `streams` streams at once, or spread, and keeps what was seen and what it cost."""
-
-    def __init__(self, streams: int, spread_s: float, tapped: bool) -> None:
-        self._streams = streams
-        self._spread_s = spread_s
-        self.tapped = tapped
-        self.seen: dict[str, Seen] = {}
-        self.cpu_ns = 0
-
-    async def __call__(self, one: Callable[[str], Awaitable[Seen]], ready: Ready = nothing_to_prepare) -> None:
-        """Read a stream to warm up, then all of them; `ready` prepares the streams of these names, and is counted."""
-
-        async def start(number: int, name: str) -> None:
-            await asyncio.sleep(self._spread_s * number / self._streams)
-            self.seen[name] = await one(name)
-
-        await ready(["warm"])
-        await one("warm")
-        before_ns = time.process_time_ns()
-        names = [f"s{number}" for number in range(self._streams)]
-        await ready(names)
-        await asyncio.gather(*itertools.starmap(start, enumerate(names)))
-        self.cpu_ns = time.process_time_ns() - before_ns
 
 
 def work(args: argparse.Namespace) -> None:
     """The child process: one round of one client; writes what it saw into the file `--report`."""
-    runner = Runner(args.streams[0], args.spread_ms / 1000, args.tapped)
+    runner = Runner(args.streams[0], args.spread_ms / 1000)
     run = asyncio.run if args.work in AS_THEY_COME else fast_run
     run(CLIENTS[args.work](args.url, args.wire, runner))
-    args.report.write_text(json.dumps({"seen": runner.seen, "cpu_ns": runner.cpu_ns}))
+    seen = {name: (sent_ns, list(stamps)) for name, (sent_ns, stamps) in runner.seen.items()}
+    args.report.write_text(json.dumps({"seen": seen, "cpu_ns": runner.cpu_ns, "memory_bytes": runner.memory_bytes}))
 
 
-def run_round(client: str, url: str, args: argparse.Namespace, streams: int, *more: str) -> tuple[Any, Any]:
+def run_round(client: str, url: str, args: argparse.Namespace, streams: int) -> tuple[Any, Any]:
     """One round in a process of its own: what it saw, and the truth."""
     command = [sys.executable, __file__, "--work", client, "--url", url, "--wire", args.wire]
-    command += ["--streams", str(streams), "--spread-ms", str(args.spread_ms), *more]
+    command += ["--streams", str(streams), "--spread-ms", str(args.spread_ms)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         subprocess.run([*command, "--report", str(path)], check=True)
@@ -254,31 +60,27 @@ def run_round(client: str, url: str, args: argparse.Namespace, streams: int, *mo
 
 
 def measure(client: str, url: str, args: argparse.Namespace, streams: int) -> dict[str, Any]:
-    """One round compared with the truth; milliseconds and microseconds.
-
-    llmlab keeps no stamp of every token, so that its gaps come from a second round with a tap on the bytes.
-    """
+    """One round of a client compared with the truth; milliseconds, microseconds and kilobytes."""
     report, truth = run_round(client, url, args, streams)
-    cpu_ns = report["cpu_ns"]
-    if client == "llmlab":
-        report, truth = run_round(client, url, args, streams, "--tapped")
-    ttft, gaps, late, tokens = [], [], [], 0
+    ttft, gaps, tokens = [], [], 0
     for name, (sent_ns, stamps) in report["seen"].items():
         written = truth[name]["written_ns"]
         tokens += len(stamps)
         ttft.append(((stamps[0] - sent_ns) - (written[0] - truth[name]["received_ns"])) / 1e6)
-        late += [(stamp - true) / 1e6 for stamp, true in zip(stamps, written, strict=True)]
         gaps += [abs((stamps[n] - stamps[n - 1]) - (written[n] - written[n - 1])) / 1e6 for n in range(1, len(stamps))]
     return {
-        "client": client,
-        "streams": streams,
         "ttft_error_ms": spread(ttft),
         "gap_error_ms": spread(gaps),
-        "stamped_late_ms": spread(late),
-        "cpu_us_per_token": round(cpu_ns / 1e3 / tokens, 1),
-        "tokens": tokens,
+        "cpu_us_per_token": report["cpu_ns"] / 1e3 / tokens,
+        "memory_kb_per_stream": report["memory_bytes"] / 1e3 / streams,
         "lost": streams * args.tokens - tokens,
     }
+
+
+def measure_whole(peer: str, url: str, args: argparse.Namespace, streams: int) -> dict[str, Any]:
+    """One round of a whole tool."""
+    row = measure_peer(peer, url, streams, args.tokens)
+    return {**row, **{key: spread(row[key]) for key in ("ttft_error_ms", "gap_error_ms")}}
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -287,49 +89,72 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"p50": round(statistics.median(ordered), 3), "p99": round(p99, 3), "max": round(ordered[-1], 3)}
 
 
+def median_row(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of each figure the median of its rounds; of lost tokens the sum."""
+    row: dict[str, Any] = {}
+    for key, value in rounds[0].items():
+        values = [found[key] for found in rounds]
+        if isinstance(value, dict):
+            row[key] = median_row(values)
+        else:
+            row[key] = value if isinstance(value, str) else round(statistics.median(values), 3)
+    return row | ({"lost": sum(found["lost"] for found in rounds)} if "lost" in row else {})
+
+
+def beside_floor(rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Give every round its CPU per token ÷ that of the floor in the same round."""
+    for found in rows.values():
+        for row, floor in zip(found, rows.get("floor", []), strict=False):
+            if "cpu_us_per_token" in row:
+                row["cpu_per_floor"] = row["cpu_us_per_token"] / floor["cpu_us_per_token"]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
         "| streams | client | TTFT error p50 / p99 / max (ms) | gap error p50 / p99 / max (ms) | CPU µs per token"
-        " | ÷ floor | lost |",
-        "|--:|---|---|---|--:|--:|--:|",
+        " | ÷ floor | kB per stream | lost |",
+        "|--:|---|---|---|--:|--:|--:|--:|",
     ]
     for row in rows:
         ttft, gap = (" / ".join(f"{v:.2f}" for v in row[k].values()) for k in ("ttft_error_ms", "gap_error_ms"))
-        ratio = "–" if row["cpu_per_floor"] is None else f"{row['cpu_per_floor']:.2f}"
-        lines.append(
-            f"| {row['streams']} | {row['client']} | {ttft} | {gap} | {row['cpu_us_per_token']:.1f} | {ratio}"
-            f" | {row['lost']} |"
-        )
+        cells = [
+            f"{row[key]:.{digits}f}" if key in row else "–"
+            for key, digits in (("cpu_us_per_token", 1), ("cpu_per_floor", 2), ("memory_kb_per_stream", 0))
+        ]
+        lines.append(f"| {row['streams']} | {row['client']} | {ttft} | {gap} | {' | '.join(cells)} | {row['lost']} |")
     return "\n".join(lines)
 
 
-def median_row(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """The round with the median CPU: rounds of a busy machine differ."""
-    return sorted(rounds, key=lambda row: row["cpu_us_per_token"])[len(rounds) // 2]
-
-
-def compare(args: argparse.Namespace) -> None:
+@contextmanager
+def mock_server(args: argparse.Namespace) -> Iterator[str]:
+    """The address of a mock server in its own process."""
     command = [sys.executable, str(HERE / "mock.py"), "--ttft-ms", str(args.ttft_ms)]
     command += ["--rate", str(args.rate), "--tokens", str(args.tokens)]
-    rows = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mock:
         try:
             assert mock.stdout is not None
-            url = mock.stdout.readline().strip()
-            for streams in args.streams:
-                rounds: dict[str, list[dict[str, Any]]] = {}
-                for _ in range(args.repeat):
-                    for client in args.clients:
-                        rounds.setdefault(client, []).append(measure(client, url, args, streams))
-                chosen = [median_row(found) for found in rounds.values()]
-                floor = next((row["cpu_us_per_token"] for row in chosen if row["client"] == "floor"), None)
-                for row in chosen:
-                    row["cpu_per_floor"] = None if floor is None else round(row["cpu_us_per_token"] / floor, 2)
-                rows += chosen
+            yield mock.stdout.readline().strip()
         finally:
             mock.terminate()
+
+
+def compare(args: argparse.Namespace) -> None:
+    rows: list[dict[str, Any]] = []
+    every: list[dict[str, Any]] = []
+    with mock_server(args) as url:
+        for streams in args.streams:
+            rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in [*args.clients, *args.peer]}
+            for _ in range(args.repeat):
+                for client in args.clients:
+                    rounds[client].append({"client": client, "streams": streams, **measure(client, url, args, streams)})
+                for peer in args.peer:
+                    rounds[peer].append(measure_whole(peer, url, args, streams))
+            beside_floor(rounds)
+            rows += [median_row(found) | {"streams": streams, "rounds": args.repeat} for found in rounds.values()]
+            every += [row for found in rounds.values() for row in found]
     print(table(rows))
-    print(json.dumps({"wire": args.wire, "rate": args.rate, "ttft_ms": args.ttft_ms, "rows": rows}))
+    schedule = {"wire": args.wire, "rate": args.rate, "ttft_ms": args.ttft_ms, "tokens": args.tokens}
+    print(json.dumps({**schedule, "rows": rows, "rounds": every}))
 
 
 def main() -> None:
@@ -342,10 +167,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--tokens", type=int, default=300, help="tokens of each stream")
     parser.add_argument("--spread-ms", type=float, default=0)
-    parser.add_argument("--repeat", type=int, default=1, help="rounds of each client; the median CPU counts")
+    parser.add_argument("--repeat", type=int, default=1, help="rounds of each client; the median of each figure counts")
+    parser.add_argument("--peer", action="append", default=[], help="guidellm or aiperf, or the path of the program")
     parser.add_argument("--work", choices=CLIENTS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
-    parser.add_argument("--tapped", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:

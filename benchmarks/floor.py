@@ -7,6 +7,7 @@ with `json.loads`. Nothing else: no timeouts, no errors, no reuse of connections
 import asyncio
 import json
 import time
+from array import array
 from typing import Any
 
 import httptools
@@ -21,7 +22,7 @@ class Reader(asyncio.Protocol):
         self._rest = b""
         self._stamp_ns = 0
         self.sent_ns = 0
-        self.stamps: list[int] = []
+        self.stamps = array("q")
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:

@@ -1,7 +1,5 @@
 """How truly do whole load generators report times? guidellm and aiperf, where they are installed.
 
-    python benchmarks/peers.py --peer guidellm --peer aiperf [--streams 8,64] [--tokens 100]
-
 Each tool runs as its own program, with no model hub and no network, and asks the mock server (`mock.py`) once for every
 stream, all of them at once. What it writes of each request into its own export is held against the server's truth:
 
@@ -16,18 +14,15 @@ Each gets half of the cores as processes that send requests, since the mock serv
 guidellm's default of 10 reports worse times; aiperf's default is about this.
 """
 
-import argparse
 import json
 import os
 import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -165,8 +160,8 @@ def children_cpu_s() -> float:
 def measure_peer(command: str, url: str, streams: int, tokens: int) -> dict[str, Any]:
     """One burst of `streams` requests of `tokens` tokens by the tool `command` against the mock server at `url`.
 
-    The row has the form of those of `client_fidelity.measure()`; times in milliseconds, `cpu_s` in seconds. A tool that
-    is missing, fails or reports no request ends the program with one line.
+    Times in milliseconds, a value for each request or gap; `cpu_s` in seconds. A tool that is missing, fails or reports
+    no request ends the program with one line.
     """
     found, name = shutil.which(command), Path(command).name
     if name not in PEERS:
@@ -190,8 +185,7 @@ def measure_peer(command: str, url: str, streams: int, tokens: int) -> dict[str,
         raise SystemExit(f"{name} {version} reported no request that succeeded")
     received = sum(request.tokens for request in requests.values())
     row = {"client": f"{name} {version}", "streams": streams, **errors(requests, take_truth(url))}
-    row |= {"cpu_us_per_token": None, "cpu_per_floor": None, "cpu_s": round(cpu_s, 2)}
-    return row | {"tokens": received, "lost": streams * tokens - received}
+    return row | {"cpu_s": round(cpu_s, 2), "tokens": received, "lost": streams * tokens - received}
 
 
 def take_truth(url: str) -> dict[str, Any]:
@@ -201,8 +195,6 @@ def take_truth(url: str) -> dict[str, Any]:
 
 def errors(requests: dict[str, Request], truth: dict[str, Any]) -> dict[str, Any]:
     """How wrong the tool is; which gaps a stream with lost tokens misses is unknown, so that its gaps are left out."""
-    from client_fidelity import spread
-
     ttft, gaps = [], []
     for name, request in requests.items():
         written = truth[name]["written_ns"]
@@ -216,33 +208,4 @@ def errors(requests: dict[str, Request], truth: dict[str, Any]) -> dict[str, Any
         raise SystemExit("no stream arrived whole")
     read_ns = [truth[name]["received_ns"] for name in requests]
     burst_ms = round((max(read_ns) - min(read_ns)) / 1e6, 1)
-    return {"ttft_error_ms": spread(ttft), "gap_error_ms": spread(gaps), "burst_ms": burst_ms}
-
-
-@contextmanager
-def mock_server(tokens: int) -> Iterator[str]:
-    command = [sys.executable, str(HERE / "mock.py"), "--ttft-ms", "200", "--rate", "50", "--tokens", str(tokens)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-
-
-def main() -> None:
-    from client_fidelity import table
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", action="append", required=True, help="guidellm or aiperf, or the path of the program")
-    parser.add_argument("--streams", type=lambda text: [int(n) for n in text.split(",")], default=[8, 64])
-    parser.add_argument("--tokens", type=int, default=100, help="tokens of each stream")
-    args = parser.parse_args()
-    with mock_server(args.tokens) as url:
-        rows = [measure_peer(peer, url, streams, args.tokens) for streams in args.streams for peer in args.peer]
-    print(table(rows))
-    print(json.dumps({"wire": "openai", "rows": rows}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"ttft_error_ms": ttft, "gap_error_ms": gaps, "burst_ms": burst_ms}

@@ -48,19 +48,20 @@ async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
     await session.client.connect(cell.size)
     barrier, predict = asyncio.Event(), session.plan.users_predict
     with quiet(), session.progress.still():
+        tasks = [
+            asyncio.create_task(session.ask(prompt.messages, label, num_predict=predict, start=barrier))
+            for prompt, label in zip(prompts, labels, strict=True)
+        ]
+        await asyncio.sleep(0)
+        barrier.set()
+        await asyncio.sleep(0)  # now all of them are sent: no answer is kept waiting by that
         async with LoopLag() as lag:
-            tasks = [
-                asyncio.create_task(session.ask(prompt.messages, label, num_predict=predict, start=barrier))
-                for prompt, label in zip(prompts, labels, strict=True)
-            ]
-            await asyncio.sleep(0)
-            barrier.set()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
     for end in ended:
         if isinstance(end, BaseException):
             raise end
     answers = [end for end in ended if isinstance(end, Answer)]
-    late = moves_a_figure(lag.worst_ns, [answer.call for answer in answers])
+    late = moves_a_figure(lag, [answer.call for answer in answers])
     return [flag_late(session, answer) for answer in answers] if late else [answer.call for answer in answers]
 
 

@@ -1,6 +1,7 @@
 """A pour: gives a reader that nobody watches what arrives, without waking a task for each token."""
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING
 
 from llmlab.client.arrivals import TakeIn
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from llmlab.client.exchange import Exchange
 
 BATCH_S = 0.25
+GOLDEN = 0.618
+_turns = itertools.count()
 
 
 class Pour:
@@ -23,6 +26,8 @@ class Pour:
         self._take_in = take_in
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        # Streams that began together are not read together: the loop would be blocked for as long as that takes.
+        self._delay_s = BATCH_S * (next(_turns) * GOLDEN % 1)
         self.over: asyncio.Future[None] = self._loop.create_future()
 
     def wake(self) -> None:
@@ -47,7 +52,8 @@ class Pour:
         elif self._exchange.error is not None:
             self.over.set_exception(self._exchange.error)
         else:
-            self._timer = self._loop.call_later(BATCH_S, self._give)
+            self._timer = self._loop.call_later(self._delay_s, self._give)
+            self._delay_s = BATCH_S
 
     def _has_enough(self) -> bool:
         exchange, take_in = self._exchange, self._take_in

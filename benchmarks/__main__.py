@@ -1,10 +1,10 @@
 """llmlab against its targets: every benchmark in one run, one table and one line of JSON.
 
-    python -m benchmarks [--peers] [--skip serve,million]
+    python -m benchmarks [--peers] [--peer guidellm] [--peer PATH/aiperf] [--skip serve,million]
 
 Each figure comes from the script named beside it, which says what it means. Run it on a quiet machine; most figures are
-ratios to a floor or a peer measured in the same run. `--peers` adds plain httpx, aiohttp and the official client, those
-that are installed.
+ratios to a floor or a peer measured in the same run. `--peers` adds aiohttp and the official client to plain httpx,
+those that are installed, `--peer` a whole tool. What the scripts print themselves goes to stderr.
 """
 
 import argparse
@@ -12,11 +12,14 @@ import json
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from llmlab.machine import this_machine
 
 HERE = Path(__file__).parent
 RELAYS = {"/api/chat": "Ollama's wire", "/v1/chat/completions": "OpenAI's wire"}
@@ -24,13 +27,13 @@ RELAYS = {"/api/chat": "Ollama's wire", "/v1/chat/completions": "OpenAI's wire"}
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table; `met` says whether `value` is within `target`."""
+    """One line of the table; `met` says whether `value` is within `target`, None where there is no target."""
 
     what: str
     target: str
     value: float
     unit: str
-    met: bool
+    met: bool | None
     script: str
 
 
@@ -38,9 +41,18 @@ def at_most(what: str, limit: float, unit: str, value: float, script: str) -> Li
     return Line(what, f"≤ {limit:g} {unit}", value, unit, value <= limit, script)
 
 
+def at_least(what: str, limit: float, unit: str, value: float, script: str) -> Line:
+    return Line(what, f"≥ {limit:g} {unit}", value, unit, value >= limit, script)
+
+
+def told(what: str, unit: str, value: float, script: str) -> Line:
+    return Line(what, "–", value, unit, None, script)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", action="store_true", help="plain httpx, aiohttp and the official client too")
+    parser.add_argument("--peers", action="store_true", help="aiohttp and the official client too")
+    parser.add_argument("--peer", action="append", default=[], help="guidellm or aiperf, or the path of the program")
     parser.add_argument("--skip", type=lambda text: text.split(","), default=[], help=f"of: {', '.join(PARTS)}")
     options = parser.parse_args()
     lines: list[Line] = []
@@ -48,13 +60,18 @@ def main() -> None:
         if name not in options.skip:
             print(f"… {name}", file=sys.stderr)
             lines += part(options)
-    print(table(lines))
-    machine = {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "date": datetime.now(UTC).isoformat(),
-    }
+    print(f"{machine_line()}\n\n{table(lines)}")
+    machine = {"machine": machine_line(), "system": platform.platform(), "date": datetime.now(UTC).isoformat()}
     print(json.dumps({**machine, "lines": [asdict(line) for line in lines]}))
+
+
+def machine_line() -> str:
+    """What the figures were taken on, and when."""
+    with tempfile.TemporaryDirectory() as folder:
+        machine = this_machine(Path(folder))
+    memory_gib = (machine.ram_bytes or 0) / 2**30
+    what = f"{machine.cores_logical} cores ({machine.cpu}), {memory_gib:.0f} GiB, {machine.os}"
+    return f"{what}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}"
 
 
 def run(script: str, *args: str) -> Any:
@@ -66,11 +83,11 @@ def run(script: str, *args: str) -> Any:
 
 
 def fidelity(options: argparse.Namespace) -> Iterator[Line]:
-    clients = [] if options.peers else ["--clients", "llmlab,floor,httpx"]
-    script = "client_fidelity.py"
-    rows = {
-        (r["client"], r["streams"]): r for r in run(script, "--streams", "64,256", "--repeat", "3", *clients)["rows"]
-    }
+    script, more = "client_fidelity.py", [word for peer in options.peer for word in ("--peer", peer)]
+    if not options.peers:
+        more += ["--clients", "llmlab,floor,httpx"]
+    found = [run(script, "--streams", "64", "--repeat", "3", *more), run(script, "--streams", "1,8,256", *more)]
+    rows = {(row["client"], row["streams"]): row for part in found for row in part["rows"]}
     ours, plain = rows["llmlab", 64], rows["httpx", 64]
     yield at_most("64 streams: TTFT error, p50", 5, "ms", ours["ttft_error_ms"]["p50"], script)
     yield at_most("64 streams: TTFT error, p99", 25, "ms", ours["ttft_error_ms"]["p99"], script)
@@ -81,6 +98,18 @@ def fidelity(options: argparse.Namespace) -> Iterator[Line]:
     many = rows["llmlab", 256]
     yield at_most("256 streams: TTFT error, p50", 25, "ms", many["ttft_error_ms"]["p50"], script)
     yield at_most("256 streams: tokens lost", 0, "", many["lost"], script)
+    for streams in (64, 256):
+        memory_kb = rows["llmlab", streams]["memory_kb_per_stream"]
+        yield told(f"{streams} streams: memory per stream", "kB", memory_kb, script)
+
+
+def lag(_: argparse.Namespace) -> Iterator[Line]:
+    rows = run("lag.py", "--users", "4,16")["rows"]
+    for way, line in (("quiet", at_most), ("our own core busy", at_least)):
+        found = [row for row in rows if row["machine"] == way]
+        if found:
+            marked = 100 * sum(row["marked"] for row in found) / sum(row["bursts"] for row in found)
+            yield line(f"bursts marked `lag`, {way}", 5, "%", marked, "lag.py")
 
 
 def startup(_: argparse.Namespace) -> Iterator[Line]:
@@ -135,6 +164,7 @@ RELAY_TARGETS = (
 )
 PARTS = {
     "fidelity": fidelity,
+    "lag": lag,
     "startup": startup,
     "recording": recording,
     "million": million,
@@ -145,7 +175,8 @@ PARTS = {
 
 def table(lines: list[Line]) -> str:
     """The lines as Markdown."""
-    rows = [f"| {x.what} | {x.target} | {x.value:.3g} {x.unit} | {'yes' if x.met else '**no**'} |" for x in lines]
+    met = {True: "yes", False: "**no**", None: ""}
+    rows = [f"| {x.what} | {x.target} | {x.value:.3g} {x.unit} | {met[x.met]} |" for x in lines]
     return "\n".join(["| what | target | measured | met |", "|---|--:|--:|---|", *rows])
 
 

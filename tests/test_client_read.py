@@ -82,6 +82,28 @@ async def test_a_cancelled_read_closes_at_once(patient: None) -> None:
         assert stream.call.outcome == "cancelled"
 
 
+@pytest.mark.parametrize("limited", [False, True])
+async def test_what_had_arrived_belongs_to_the_record_of_a_call_that_was_stopped(patient: None, limited: bool) -> None:
+    gate, never = asyncio.Event(), asyncio.Event()
+    body = answer("a", {"wait": gate}, "b", {"wait": never})
+    async with (
+        PlayedServer([body]) as server,
+        Client(server_at(server.url), total_s=1.0 if limited else None) as client,
+    ):
+        stream = client.chat(HELLO, ChatOptions(model="m"))
+        reading = asyncio.ensure_future(stream.read())
+        await until(lambda: stream.text)
+        gate.set()
+        if not limited:
+            arrivals = stream._arrivals
+            await until(lambda: arrivals.chunks)
+            reading.cancel()
+        with pytest.raises(ServerError if limited else asyncio.CancelledError):
+            await reading
+        assert (stream.text, stream.call.pieces) == ("ab", 2)
+        assert stream.call.outcome == ("timeout" if limited else "cancelled")
+
+
 async def test_a_prepared_chat_only_has_to_be_sent() -> None:
     async with PlayedServer([answer("hi", done_line())]) as server, Client(server_at(server.url)) as client:
         async with client.chat(HELLO, ChatOptions(model="m", num_ctx=512)) as stream:

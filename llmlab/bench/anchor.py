@@ -1,7 +1,8 @@
 """The anchor call: the same small cold call again and again through the run."""
 
 from llmlab.bench.plan import ANCHOR_PREDICT, ANCHOR_TOKENS
-from llmlab.bench.session import RELOAD_NS, SERVER_KEEP_ALIVE, Session, quiet
+from llmlab.bench.session import RELOAD_NS, SERVER_KEEP_ALIVE, Session
+from llmlab.garbage import no_collection
 
 
 async def anchor(session: Session, place: str) -> None:
@@ -10,7 +11,7 @@ async def anchor(session: Session, place: str) -> None:
     for _ in range(2):
         prompt = session.maker.summary(ANCHOR_TOKENS, "anchor")
         label = session.label(purpose="anchor", cache_state="cold")
-        with quiet():
+        with no_collection():
             answer = await session.ask(prompt.messages, label, num_predict=ANCHOR_PREDICT)
         session.learn(prompt, answer.call)
         if (answer.call.load_ns or 0) <= RELOAD_NS:

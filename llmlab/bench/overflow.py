@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from llmlab import budget, cut
 from llmlab.bench.plan import RECALL_PREDICT, PlannedCell
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
-from llmlab.bench.session import Answer, Session, quiet
+from llmlab.bench.session import Answer, Session
 from llmlab.bench.words import conversation, fresh_word, pin_pair, recalls
 from llmlab.call import Call
 from llmlab.errors import LabError, ServerError
+from llmlab.garbage import no_collection
 from llmlab.messages import Message
 from llmlab.tokens import Estimator
 
@@ -90,7 +91,7 @@ async def send(session: Session, cell: PlannedCell, talk: Talk, repeat: int) -> 
         messages_pinned=sum(m.pinned for m in talk.messages),
     )
     truncate = None if cell.variant == "no_budget" else False
-    with quiet():
+    with no_collection():
         answer = await session.ask(talk.messages, label, num_predict=RECALL_PREDICT, truncate=truncate)
     if not answer.ok:
         return answer

@@ -2,7 +2,8 @@
 
 from llmlab.bench.plan import PlannedCell
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
-from llmlab.bench.session import Session, quiet
+from llmlab.bench.session import Session
+from llmlab.garbage import no_collection
 
 
 async def prompt_length(session: Session) -> None:
@@ -23,7 +24,7 @@ async def sample(session: Session, cell: PlannedCell) -> None:
         label = session.label(
             purpose="measured", experiment="prompt_length", size=cell.size, repeat=repeat, cache_state="cold"
         )
-        with quiet():
+        with no_collection():
             answer = await session.ask(prompt.messages, label, num_predict=session.plan.num_predict)
         session.learn(prompt, answer.call)
         if not was_reloaded(session, [answer.call]):

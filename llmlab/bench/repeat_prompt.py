@@ -5,7 +5,8 @@ from dataclasses import replace
 from llmlab.bench.plan import REPEAT_VARIANTS, PlannedCell
 from llmlab.bench.prompts import OTHER_ENDING, THIRD_ENDING, Prompt
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
-from llmlab.bench.session import Answer, Session, quiet
+from llmlab.bench.session import Answer, Session
+from llmlab.garbage import no_collection
 
 WARM = ("again", "same_start")
 
@@ -73,7 +74,7 @@ async def ask(session: Session, variant: str, prompt: Prompt, repeat: int, purpo
         repeat=repeat,
         cache_state="warm" if variant in WARM else "cold",
     )
-    with quiet():
+    with no_collection():
         answer = await session.ask(prompt.messages, label, num_predict=session.plan.num_predict)
     session.learn(prompt, answer.call)
     return answer

@@ -18,7 +18,7 @@ from llmlab.bench.prompt_length import prompt_length
 from llmlab.bench.repeat_prompt import repeat_prompt
 from llmlab.bench.sampling import tally
 from llmlab.bench.screen import print_findings, print_table
-from llmlab.bench.session import Session, frozen_heap
+from llmlab.bench.session import Session
 from llmlab.bench.tables import experiment_table, slots_of
 from llmlab.bench.users import users
 from llmlab.bench.warmup import warm_up
@@ -26,6 +26,7 @@ from llmlab.call import utc_now
 from llmlab.errors import LabError, UsageError
 from llmlab.figures import format_percent
 from llmlab.findings import findings
+from llmlab.garbage import frozen_heap
 from llmlab.model import Model, ServerFacts
 from llmlab.run import Run
 

@@ -1,11 +1,9 @@
 """Session: one bench run under way; every call it makes is a row at once."""
 
 import asyncio
-import gc
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -238,26 +236,3 @@ class Session:
             and (c.experiment, c.variant, c.size) == (experiment, variant, size)
             and c.outcome != "cancelled"
         ]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No garbage collection while measuring."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextmanager
-def frozen_heap() -> Iterator[None]:
-    """What is there at the start of a run is not looked through again by the collections between its calls."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -7,8 +7,9 @@ from llmlab.bench.lag import LoopLag, moves_a_figure
 from llmlab.bench.plan import PlannedCell
 from llmlab.bench.precheck import check_spill
 from llmlab.bench.sampling import attempted, tally, wants_more, was_reloaded
-from llmlab.bench.session import Answer, Session, quiet
+from llmlab.bench.session import Answer, Session
 from llmlab.call import Call, add_flag
+from llmlab.garbage import no_collection
 
 
 async def users(session: Session) -> None:
@@ -47,7 +48,7 @@ async def burst(session: Session, cell: PlannedCell, repeat: int) -> list[Call]:
     ]
     await session.client.connect(cell.size)
     barrier, predict = asyncio.Event(), session.plan.users_predict
-    with quiet(), session.progress.still():
+    with no_collection(), session.progress.still():
         tasks = [
             asyncio.create_task(session.ask(prompt.messages, label, num_predict=predict, start=barrier))
             for prompt, label in zip(prompts, labels, strict=True)

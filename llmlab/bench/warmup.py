@@ -1,8 +1,9 @@
 """Warm-up: load the model, learn its tokens per character, and find out what it makes of `think` and of system."""
 
 from llmlab.bench.prompts import SHORTEST
-from llmlab.bench.session import Answer, Session, quiet
+from llmlab.bench.session import Answer, Session
 from llmlab.errors import ServerError
+from llmlab.garbage import no_collection
 from llmlab.messages import Message
 
 SHORT_CHARS, LONG_CHARS = 450, 1800
@@ -33,7 +34,7 @@ async def warm_up(session: Session) -> None:
 async def warm_call(session: Session, chars: int) -> Answer:
     prompt = session.maker.prompt(chars, "warmup", chars)
     label = session.label(purpose="warmup", cache_state="cold")
-    with quiet():
+    with no_collection():
         answer = await session.ask(prompt.messages, label, num_predict=NUM_PREDICT)
     session.learn(prompt, answer.call)
     # Accepted but not obeyed is as good as refused, and some servers do not say which models think.

@@ -112,7 +112,11 @@ class InflatedArrivals(Arrivals):
         self._plain: list[Chunk] = []
         self.source = arrivals.source
         self.connect_ns = arrivals.connect_ns
-        self.sent_ns = arrivals.sent_ns
+
+    @property
+    def sent_ns(self) -> int | None:  # type: ignore[override]
+        """The last byte of the request may leave after the answer began."""
+        return self._arrivals.sent_ns
 
     async def more(self) -> None:
         while not self._plain:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -128,6 +129,7 @@ class ChatStream:
             else:
                 await self._go_on_within(self._total_s)
         except asyncio.CancelledError:
+            self._take_waiting()
             self._end("cancelled")
             if self._arrivals is not None:
                 await self._arrivals.aclose()
@@ -155,8 +157,15 @@ class ChatStream:
             async with asyncio.timeout_at(self._deadline_s):
                 await self._go_on()
         except TimeoutError:
+            self._take_waiting()
             what = f"{self._client.door.faults.shown} was stopped: the answer took longer than {total_s:g} s"
             self._end("timeout", ServerError(what, http_status=self._record.http_status))
+
+    def _take_waiting(self) -> None:
+        """What has arrived and waits to be read belongs to the record, however the call ends."""
+        if self._arrivals is not None and (waiting := self._arrivals.take()):
+            with suppress(LabError):
+                self._take(waiting)
 
     def _take_in(self, chunks: Sequence[Chunk]) -> bool:
         """Take in what nobody waits to see; whether it was the last."""

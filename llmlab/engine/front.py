@@ -20,6 +20,7 @@ from llmlab.engine.child import take_stdout, when_parent_ends
 from llmlab.engine.desk import Desk
 from llmlab.engine.runner import Runner
 from llmlab.errors import EngineError
+from llmlab.garbage import frozen_heap
 
 if TYPE_CHECKING:
     import uvicorn
@@ -88,9 +89,10 @@ class Front:
             await asyncio.wait({loading, ending}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()
-                serving = asyncio.create_task(server.serve(sockets=[listener]))
-                say(out, {"url": url_of(listener), "model": self.card.name})
-                await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+                with frozen_heap():
+                    serving = asyncio.create_task(server.serve(sockets=[listener]))
+                    say(out, {"url": url_of(listener), "model": self.card.name})
+                    await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
             await self.desk.close()
         os._exit(0)
 

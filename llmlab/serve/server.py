@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 import uvicorn
 
 from llmlab.errors import Exit, StoreError, UsageError
+from llmlab.garbage import frozen_heap
 from llmlab.printable import printable_line
 from llmlab.recorded import recorded
 from llmlab.serve.attendance import Attendance
@@ -43,7 +44,7 @@ CHECK_SAVED_S = 5.0
 async def run(settings: ServeSettings) -> Exit:
     """Serve until a signal comes."""
     async with opened(settings, say) as service:
-        with signals(service.signalled):
+        with signals(service.signalled), frozen_heap():
             service.greet()
             await service.ended()
     return Exit.INTERRUPTED if service.signal == signal.SIGINT else Exit.OK

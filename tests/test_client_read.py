@@ -15,13 +15,13 @@ from llmlab.errors import ServerError
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch is ever due: what is read then is read for a reason of its own."""
-    monkeypatch.setattr(pour, "BATCH_S", 1e6)
+    """Nobody looks whether something waits: what is read then is read for a reason of its own."""
+    monkeypatch.setattr(pour, "LOOK_S", 1e6)
 
 
 async def test_the_first_bytes_the_end_and_a_full_buffer_are_read_at_once(patient: None) -> None:
-    gate, block = asyncio.Event(), "z" * 65_536
-    body = answer("first", {"wait": gate}, *[block] * 100, done_line())
+    gate, block = asyncio.Event(), "z" * 300_000
+    body = answer("first", {"wait": gate}, *[block] * 20, done_line())
     async with PlayedServer([body]) as server, Client(server_at(server.url)) as client:
         async with client.chat(HELLO, ChatOptions(model="m")) as stream:
             reading = asyncio.ensure_future(stream.read())
@@ -29,8 +29,8 @@ async def test_the_first_bytes_the_end_and_a_full_buffer_are_read_at_once(patien
             assert stream.text == "first"
             gate.set()
             await reading
-        assert len(stream.text) == len("first") + len(block) * 100
-        assert (stream.call.outcome, stream.call.pieces) == ("ok", 101)
+        assert len(stream.text) == len("first") + len(block) * 20
+        assert (stream.call.outcome, stream.call.pieces) == ("ok", 21)
 
 
 async def test_what_lies_between_is_read_in_batches(patient: None) -> None:
@@ -49,12 +49,15 @@ async def test_what_lies_between_is_read_in_batches(patient: None) -> None:
         assert stream.text == "first second third"
 
 
-async def test_an_answer_that_ends_on_an_open_connection_is_seen_by_the_next_batch() -> None:
-    never = asyncio.Event()
-    body = answer("all", done_line(), {"wait": never})
+async def test_an_answer_that_ends_on_an_open_connection_is_seen_all_the_same() -> None:
+    gate, never = asyncio.Event(), asyncio.Event()
+    body = answer("all", {"wait": gate}, done_line(), {"wait": never})
     async with PlayedServer([body]) as server, Client(server_at(server.url)) as client:
         stream = client.chat(HELLO, ChatOptions(model="m"))
-        await stream.read()
+        reading = asyncio.ensure_future(stream.read())
+        await until(lambda: stream.text)
+        gate.set()
+        await reading
         assert (stream.text, stream.call.outcome) == ("all", "ok")
 
 

@@ -77,7 +77,10 @@ def machine_line() -> str:
 def run(script: str, *args: str) -> Any:
     """The JSON in the last line that a script prints; what else it says goes to stderr."""
     command = [sys.executable, str(HERE / script), *args]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip().splitlines()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"{script} ended with {done.returncode}: what it said is above")
+    printed = done.stdout.strip().splitlines()
     print("\n".join(printed[:-1]), file=sys.stderr)
     return json.loads(printed[-1])
 

@@ -33,7 +33,7 @@ from typing import Any
 
 from clients import AS_THEY_COME, CLIENTS, NEEDS, PATHS, Runner
 from mock import fast_run  # noqa: UP026
-from peers import measure_peer
+from peers import Failed, measure_peer
 
 HERE = Path(__file__).parent
 
@@ -77,9 +77,13 @@ def measure(client: str, url: str, args: argparse.Namespace, streams: int) -> di
     }
 
 
-def measure_whole(peer: str, url: str, args: argparse.Namespace, streams: int) -> dict[str, Any]:
-    """One round of a whole tool."""
-    row = measure_peer(peer, url, streams, args.tokens)
+def measure_whole(peer: str, url: str, args: argparse.Namespace, streams: int) -> dict[str, Any] | None:
+    """One round of a whole tool; None, and said, where it fails."""
+    try:
+        row = measure_peer(peer, url, streams, args.tokens)
+    except Failed as failed:
+        print(f"{streams} streams: {failed}", file=sys.stderr)
+        return None
     return {**row, **{key: spread(row[key]) for key in ("ttft_error_ms", "gap_error_ms")}}
 
 
@@ -148,9 +152,10 @@ def compare(args: argparse.Namespace) -> None:
                 for client in args.clients:
                     rounds[client].append({"client": client, "streams": streams, **measure(client, url, args, streams)})
                 for peer in args.peer:
-                    rounds[peer].append(measure_whole(peer, url, args, streams))
+                    if row := measure_whole(peer, url, args, streams):
+                        rounds[peer].append(row)
             beside_floor(rounds)
-            rows += [median_row(found) | {"streams": streams, "rounds": args.repeat} for found in rounds.values()]
+            rows += [median_row(found) | {"streams": streams} for found in rounds.values() if found]
             every += [row for found in rounds.values() for row in found]
     print(table(rows))
     schedule = {"wire": args.wire, "rate": args.rate, "ttft_ms": args.ttft_ms, "tokens": args.tokens}

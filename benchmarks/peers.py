@@ -36,6 +36,10 @@ TIMEOUT_S = 300
 HAND_OUT_S = 2.0
 
 
+class Failed(Exception):
+    """The tool did not do what it was asked; one line says why."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What a tool says of one request; `gaps_ms` are those of every two tokens, or one mean of the stream."""
@@ -136,13 +140,13 @@ def run_program(command: list[str], env: dict[str, str], folder: Path) -> str:
         try:
             code = process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise SystemExit(f"{name} did not end within {TIMEOUT_S} s: {complaint(said)}") from None
+            raise Failed(f"{name} did not end within {TIMEOUT_S} s: {complaint(said)}") from None
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code != 0:
-        raise SystemExit(f"{name} failed with exit code {code}: {complaint(said)}")
+        raise Failed(f"{name} failed with exit code {code}: {complaint(said)}")
     return said.read_text(errors="replace")
 
 
@@ -160,8 +164,8 @@ def children_cpu_s() -> float:
 def measure_peer(command: str, url: str, streams: int, tokens: int) -> dict[str, Any]:
     """One burst of `streams` requests of `tokens` tokens by the tool `command` against the mock server at `url`.
 
-    Times in milliseconds, a value for each request or gap; `cpu_s` in seconds. A tool that is missing, fails or reports
-    no request ends the program with one line.
+    Times in milliseconds, a value for each request or gap; `cpu_s` in seconds. A tool that is missing
+    ends the program with one line; Failed where it fails or reports no request.
     """
     found, name = shutil.which(command), Path(command).name
     if name not in PEERS:
@@ -180,9 +184,9 @@ def measure_peer(command: str, url: str, streams: int, tokens: int) -> dict[str,
         try:
             requests = read(folder)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise SystemExit(f"the export of {name} {version} cannot be read: {error!r}") from None
+            raise Failed(f"the export of {name} {version} cannot be read: {error!r}") from None
     if not requests:
-        raise SystemExit(f"{name} {version} reported no request that succeeded")
+        raise Failed(f"{name} {version} reported no request that succeeded")
     received = sum(request.tokens for request in requests.values())
     row = {"client": f"{name} {version}", "streams": streams, **errors(requests, take_truth(url))}
     return row | {"cpu_s": round(cpu_s, 2), "tokens": received, "lost": streams * tokens - received}
@@ -205,7 +209,7 @@ def errors(requests: dict[str, Request], truth: dict[str, Any]) -> dict[str, Any
         elif len(request.gaps_ms) == len(true):
             gaps += [abs(seen - real) for seen, real in zip(request.gaps_ms, true, strict=True)]
     if not gaps:
-        raise SystemExit("no stream arrived whole")
+        raise Failed("no stream arrived whole")
     read_ns = [truth[name]["received_ns"] for name in requests]
     burst_ms = round((max(read_ns) - min(read_ns)) / 1e6, 1)
     return {"ttft_error_ms": ttft, "gap_error_ms": gaps, "burst_ms": burst_ms}

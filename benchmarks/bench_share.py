@@ -8,20 +8,18 @@ at a run that was measured. The last line of the output is the same as one JSON 
 
 import argparse
 import asyncio
-import io
 import json
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from llmlab.bench import Bench, BenchOptions, run_bench
+from fake_bench import bench_fake
+
+from llmlab.bench import BenchOptions
 from llmlab.call import Call
-from llmlab.client import Client
 from llmlab.fake import FakeServer, Figures
-from llmlab.machine import Machine
 from llmlab.run import Run
-from llmlab.settings import find_server
 from llmlab.store import Store
 
 LAPTOP = Figures(load_ns=800_000_000, prefill_tokens_per_s=400, decode_gap_ns=30_000_000, slots=2)
@@ -48,18 +46,8 @@ def main() -> None:
 async def measured() -> tuple[Run, list[Call]]:
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "lab.db") as store:
         with FakeServer(LAPTOP, process=True) as fake:
-            async with Client(find_server(fake.url, "ollama", {})) as client:
-                setup = Bench(
-                    client=client,
-                    store=store,
-                    model=await client.model(fake.model),
-                    facts=await client.server_facts(),
-                    machine=Machine(id="benchmark"),
-                    out=io.StringIO(),
-                    err=io.StringIO(),
-                )
-                run = await run_bench(BenchOptions(quick=True), setup)
-        return store.runs("bench")[0], store.calls(run.id)
+            run = await bench_fake(fake, store, BenchOptions(quick=True))
+        return run, store.calls(run.id)
 
 
 def spent(run: Run, calls: Sequence[Call]) -> tuple[float, float]:

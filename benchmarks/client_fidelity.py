@@ -26,13 +26,11 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from clients import AS_THEY_COME, CLIENTS, NEEDS, PATHS, Runner
-from mock import fast_run  # noqa: UP026
+from mock import fast_run, mock_server  # noqa: UP026
 from peers import Failed, measure_peer
 
 HERE = Path(__file__).parent
@@ -129,23 +127,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-@contextmanager
-def mock_server(args: argparse.Namespace) -> Iterator[str]:
-    """The address of a mock server in its own process."""
-    command = [sys.executable, str(HERE / "mock.py"), "--ttft-ms", str(args.ttft_ms)]
-    command += ["--rate", str(args.rate), "--tokens", str(args.tokens)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mock:
-        try:
-            assert mock.stdout is not None
-            yield mock.stdout.readline().strip()
-        finally:
-            mock.terminate()
-
-
 def compare(args: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     every: list[dict[str, Any]] = []
-    with mock_server(args) as url:
+    schedule = ["--ttft-ms", str(args.ttft_ms), "--rate", str(args.rate), "--tokens", str(args.tokens)]
+    with mock_server(*schedule) as url:
         for streams in args.streams:
             rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in [*args.clients, *args.peer]}
             for _ in range(args.repeat):
@@ -158,8 +144,8 @@ def compare(args: argparse.Namespace) -> None:
             rows += [median_row(found) | {"streams": streams} for found in rounds.values() if found]
             every += [row for found in rounds.values() for row in found]
     print(table(rows))
-    schedule = {"wire": args.wire, "rate": args.rate, "ttft_ms": args.ttft_ms, "tokens": args.tokens}
-    print(json.dumps({**schedule, "rows": rows, "rounds": every}))
+    settings = {"wire": args.wire, "rate": args.rate, "ttft_ms": args.ttft_ms, "tokens": args.tokens}
+    print(json.dumps({**settings, "rows": rows, "rounds": every}))
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ the same as one JSON object.
 """
 
 import argparse
-import io
 import json
 import os
 import subprocess
@@ -23,16 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fake_bench import bench_fake
 from mock import fast_run  # noqa: UP026
 
-from llmlab.bench import Bench, BenchOptions, run_bench
+from llmlab.bench import BenchOptions
 from llmlab.call import Call, has_flag
-from llmlab.client import Client
 from llmlab.client.record import prompt_hash
 from llmlab.fake import FakeServer, Figures, Served
-from llmlab.machine import Machine
 from llmlab.messages import Message
-from llmlab.settings import find_server
 from llmlab.store import Store
 
 SERVER = Figures(load_ns=0, prefill_tokens_per_s=250, decode_gap_ns=10_000_000, slots=64)
@@ -81,17 +78,7 @@ async def measured(way: str, users: tuple[int, ...]) -> dict[str, Any]:
         FakeServer(SERVER, process=True) as fake,
         busy(way),
     ):
-        async with Client(find_server(fake.url, "ollama", {})) as client:
-            setup = Bench(
-                client=client,
-                store=store,
-                model=await client.model(fake.model),
-                facts=await client.server_facts(),
-                machine=Machine(id="benchmark"),
-                out=io.StringIO(),
-                err=io.StringIO(),
-            )
-            run = await run_bench(asked, setup)
+        run = await bench_fake(fake, store, asked)
         return judged(store.calls(run.id), fake.served)
 
 

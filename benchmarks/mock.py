@@ -12,7 +12,10 @@ import argparse
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 MODEL = "mock:1b"
@@ -162,6 +165,17 @@ def sse_events(schedule: Schedule) -> list[bytes]:
     ]
     events = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in [*chunks, *end]]
     return [*events, b"data: [DONE]\n\n"]
+
+
+@contextlib.contextmanager
+def mock_server(*args: str) -> Iterator[str]:
+    """A mock server in a process of its own; its address."""
+    with subprocess.Popen([sys.executable, __file__, *args], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
 
 
 async def serve(schedule: Schedule, port: int) -> None:

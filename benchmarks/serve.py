@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import psutil
 from floor import Reader
-from mock import MODEL, fast_run  # noqa: UP026
+from mock import MODEL, fast_run, mock_server  # noqa: UP026
 
 HERE = Path(__file__).parent
 TOKENS = 100
@@ -45,16 +45,6 @@ class EventReader(Reader):
         for line in lines:
             if line.startswith(b"data:") and "delta" in json.loads(line[5:]):
                 self.stamps.append(self._stamp_ns)
-
-
-@contextmanager
-def mock(*args: str) -> Iterator[str]:
-    """The mock server as a process of its own; its address."""
-    command = [sys.executable, str(HERE / "mock.py"), *args]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        yield process.stdout.readline().strip()
-        process.terminate()
 
 
 @contextmanager
@@ -186,13 +176,13 @@ def main() -> None:
     rounds, requests = (1, 2_000) if args.quick else (3, 20_000)
     found: dict[str, Any] = {path: {} for path in paths}
     with tempfile.TemporaryDirectory() as folder:
-        with mock("--tokens", str(TOKENS)) as direct, llmlab(direct, folder) as (through, process):
+        with mock_server("--tokens", str(TOKENS)) as direct, llmlab(direct, folder) as (through, process):
             for path in paths:
                 found[path] |= fast_run(speed(direct, through, process, path, rounds))
-        with mock("--tokens", "50", "--rate", "20") as direct, llmlab(direct, folder) as (through, process):
+        with mock_server("--tokens", "50", "--rate", "20") as direct, llmlab(direct, folder) as (through, process):
             for path in paths:
                 found[path]["many"] = fast_run(many(through, path, 500, 50))
-        with mock("--tokens", "3", "--ttft-ms", "0", "--rate", "10000") as direct:
+        with mock_server("--tokens", "3", "--ttft-ms", "0", "--rate", "10000") as direct:
             for path in paths:
                 with llmlab(direct, folder) as (through, process):
                     found[path]["memory"] = fast_run(memory(through, process, path, requests))
